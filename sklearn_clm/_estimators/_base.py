@@ -32,6 +32,7 @@ from sklearn_clm.calibration import (
     Provenance,
 )
 from sklearn_clm.calibration.claim import Promise, reasons_of_nulls, sentence_of_nulls
+from sklearn_clm.calibration.rows import describe_untested
 from sklearn_clm.generators.base import Importing
 from sklearn_clm.generators.identity import frozen, parts_of
 from sklearn_clm.generators.prompts import CheckedPrompts, check_prompts
@@ -102,6 +103,7 @@ class Collected(Protocol[DataT_contra]):
     prompts: CheckedPrompts
     indices: np.ndarray  # positions of the prompts among those given
     groups: list[Hashable] | None
+    left_out: np.ndarray  # digests of the prompts that trained a generator or a score
 
     def holds(self, data: DataT_contra) -> bool:
         """Whether data are these, but for their labels."""
@@ -338,6 +340,10 @@ class CalibratedEstimator(  # type: ignore[call-arg]
         report_null(reasons_of_nulls(claims), self.on_null, sentence_of_nulls(claims))
         repeated = record.claim.repeated if record.certified else None
         remarks = (*record.doubts(), *doubts)
+        if collected is not None and record.certified and repeated is None:
+            digests = collected.prompts.digests
+            trained = describe_untested(digests, record.claim.lowest_level, collected.left_out)
+            remarks += () if trained is None else (trained,)
         indices = {} if collected is None else {"calibration_indices_": collected.indices}
         self._publish(replace(record, remarks=remarks), **indices)
         for remark in filter(None, (repeated, *remarks)):

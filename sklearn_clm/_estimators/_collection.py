@@ -110,6 +110,7 @@ class Collection:
         self.source = source
         self.prompts = prompts.take(rows)
         self.indices = rows
+        self.left_out = prompts.digests[source.has_learnt(prompts)]
         self.groups = None if groups is None else [groups[i] for i in rows]
         self.draws: list[list[Generation]] = [[] for _ in range(n)]
         self.responses: list[list[Response]] = [[] for _ in range(n)]

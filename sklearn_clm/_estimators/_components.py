@@ -101,6 +101,8 @@ class ComponentCollection:
         self.source = source
         self.prompts = prompts.take(rows)
         self.indices = rows
+        learnt = source.has_learnt(prompts) | trained_score(selector.component_score, prompts)
+        self.left_out = prompts.digests[learnt]
         self.groups = None if groups is None else [groups[i] for i in rows]
         self._references = [references[i] for i in rows]
         self._n_jobs = selector.n_jobs
@@ -301,17 +303,22 @@ def prompts_unseen_by(
     component_score: ComponentScoreLike, prompts: CheckedPrompts, rows: np.ndarray
 ) -> np.ndarray:
     """Positions, among `rows`, of prompts that trained no score."""
-    # of our own scores this one alone learns from labels
-    score = get_component_score(component_score)
-    if not isinstance(score, CombinedScore):
-        return rows
-    seen = np.isin(prompts.digests[rows], score.trained_on_)
+    seen = trained_score(component_score, prompts)[rows]
     if seen.all():
         raise ValueError(
             "X must hold some prompts that have not trained component_score, got only prompts that "
             "have trained it instead."
         )
     return rows[~seen]
+
+
+def trained_score(component_score: ComponentScoreLike, prompts: CheckedPrompts) -> np.ndarray:
+    """Which of the prompts trained a score, bool."""
+    # of our own scores this one alone learns from labels
+    score = get_component_score(component_score)
+    if not isinstance(score, CombinedScore):
+        return np.zeros(len(prompts), dtype=bool)
+    return np.isin(prompts.digests, score.trained_on_)
 
 
 def components_of_draws(

@@ -44,7 +44,8 @@ def table_of(
                 "the prompt, got other data instead."
             )
         prompts = collected.prompts
-        table.at_stake = at_stake(risk.costs_of(prompts.prompts), prompts.digests)
+        costs = risk.costs_of(prompts.prompts)
+        table.at_stake = at_stake(costs, prompts.digests, collected.place)
 
     # other losses, and people who audit, are given sets of texts, which arrays do not hold
     if losses is None and judging.people is None:

@@ -25,6 +25,7 @@ The package refuses or warns of what it can see. It cannot see the following, an
 |---|---|
 | prompts that trained, or chose, a frozen model, a score or a template | calibrate on others |
 | a few of them (3 %) among those that a policy was fitted on | split prompts before you `collect` |
+| popular prompts that all stand in the part on which you fit a policy | each prompt once |
 | a policy or frontier learnt on these bare arrays, where many rows are equal | `prompts=` |
 | epsilon, `k_max` or a score chosen by what these data certify | a pilot, then other prompts |
 | a second try with another seed or subset, if none passed | one try; new prompts |
@@ -52,6 +53,7 @@ The package refuses or warns of what it can see. It cannot see the following, an
 | samples of a file that were sorted, voted on, or the best of several | all draws, in order |
 | samples of a file that stand there twice, or are of several models or seeds | one run of each |
 | bare rows, or runs for a `RunGate`, that stand there twice | each once |
+| prompts that repeat, in `learn_then_test` and other functions | a sampler, which says so |
 | scores of a file that look at later draws, such as ranks | scores of a draw and earlier ones |
 | one `key` for two models, or two settings | a key for each |
 | a score in a cache whose numbers depend much on the batch | a score of higher precision |

@@ -61,8 +61,8 @@ class Claim:
         verdicts, None where a judge of the package did; what the people judged who audited the
         judge, as a sentence; and the share of the calibration prompts that were answered.
     repeated : str, default=None
-        What it means that many of the prompts that tested it repeat; None where few do, or where
-        prompts are not known.
+        What it means that many of the prompts repeat that tested it, or taught what it is about;
+        None where few do, or where prompts are not known.
     max_wrong : int, default=0
         How many components of a selection may be inadmissible.
     null : str, default=None
@@ -118,17 +118,22 @@ class Claim:
             return marginal_prompts_needed(self.level)
         return prompts_needed(self.level, self.delta)
 
-    def tested_on(self, rows: np.ndarray, digests: np.ndarray | None) -> "Claim":
-        """This claim, tested on some rows.
+    def tested_on(
+        self, rows: np.ndarray, digests: np.ndarray | None, untested: np.ndarray
+    ) -> "Claim":
+        """This claim, tested on some rows, with others that taught.
 
         `digests` are those of all prompts, if they are known.
         """
-        repeated = None
-        if digests is not None:
-            # every promise has to hold, and fewer rows err at the lowest level
-            lowest = min([self.level, *self.losses.values()])
-            repeated = describe_repetitions(digests[rows], lowest)
+        if digests is None:
+            return replace(self, repeated=None)
+        repeated = describe_repetitions(digests[rows], self.lowest_level, digests[untested])
         return replace(self, repeated=repeated)
+
+    @property
+    def lowest_level(self) -> float:
+        """The lowest of all levels: fewest rows err there."""
+        return min([self.level, *self.losses.values()])
 
     def nullified(self, why: str) -> "Claim":
         """This claim as a null, with its reason."""

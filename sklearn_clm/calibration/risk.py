@@ -163,9 +163,10 @@ class CostOfMisses(Risk):
     """The expected cost of a set without an admissible response.
 
     ``cost(prompt)``, in [0, 1], is what a miss costs. A prompt is *at stake* with the probability
-    of its cost, by a coin that its digest throws, and a miss is an error where the prompt is at
-    stake. Errors are then independent, and each has the expected cost for its probability, so that
-    the exact binomial test holds as it is. Sums of costs are known to measures alone.
+    of its cost, by a coin that its digest throws, one for each copy, and a miss is an error where
+    the prompt is at stake. Errors are then independent, and each has the expected cost for its
+    probability, so that the exact binomial test holds as it is. Sums of costs are known to measures
+    alone.
     """
 
     about: ClassVar[str] = "cost"

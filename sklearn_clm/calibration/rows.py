@@ -38,8 +38,16 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from sklearn_clm.calibration.checks import as_array
+from sklearn_clm.calibration.digests import numbered
 
 _FEW_REPEATED = 0.9  # share of independent rows from which on repetitions are not worth a word
+# the same of all rows, where few tested ones repeat: a prompt that is missing in a third of tests
+# makes .053 of the calibrations false at most where .05 may be
+_FEW_UNTESTED = 0.8
+_MORE_OFTEN = (
+    "the risk may exceed its bound more often than is promised. Pass each prompt once, with a list "
+    "of references where it has several."
+)
 _SEED_OF_STAKES = 0x636F7374  # of the coins that put prompts at stake
 
 RandomState = int | np.random.Generator | np.random.RandomState | None
@@ -151,29 +159,55 @@ def size_that_leaves(n_calibration: int, fraction: float) -> int:
     return total
 
 
-def describe_repetitions(digests: np.ndarray, level: float) -> str | None:
-    """What repetitions among tested prompts mean, if they are many.
+def describe_repetitions(tested: np.ndarray, level: float, untested: np.ndarray) -> str | None:
+    """What repetitions among prompts mean, if they are many.
 
     Rows of one prompt at worst succeed or fail together, and those that err may be the very ones
-    that repeat: hard prompts are the ones that are noted twice. Where a share `level` of n rows
-    errs, and these stand m times each, on average, the number of errors scatters as that of n / m
-    independent rows. At worst the rows that err are those of most copies. Below nine tenths of n,
-    repetitions are many. Of many prompts a few may be all of a group, or of those that are
-    answered: `digests` are those of the rows of one test.
+    that repeat: hard prompts are the ones that are noted twice. Of many prompts a few may be all of
+    a group, or of those that are answered: `tested` are the digests of the rows of one test, and
+    `untested` of those that would count for it, had they not taught.
+    """
+    n = len(tested)
+    worth = _independent_rows(tested, level, _FEW_REPEATED)
+    if worth is None:
+        return describe_untested(tested, level, untested)
+    return (
+        f"{n - len(np.unique(tested))} of {n} tested prompts repeat an earlier one. Rows of one "
+        "prompt succeed or fail together: where errors are among them, these may tell no more than "
+        f"{worth:.0f} independent prompts, and {_MORE_OFTEN}"
+    )
+
+
+def describe_untested(tested: np.ndarray, level: float, untested: np.ndarray) -> str | None:
+    """What repetitions among prompts that taught mean, if many.
+
+    A split leaves all rows of a prompt in one part, so that what is frequent among the `untested`
+    is missing in the test, and in no other sample, where it may be most of the errors.
+    """
+    rows = np.concatenate((tested, untested))
+    if not len(untested) or _independent_rows(rows, level, _FEW_UNTESTED) is None:
+        return None
+    return (
+        f"{len(rows) - len(np.unique(rows))} of {len(rows)} prompts repeat an earlier one. Rows of "
+        "one prompt stand in one part together, and the part that teaches is not tested: where "
+        f"what is frequent in it errs, no test has seen that, and {_MORE_OFTEN}"
+    )
+
+
+def _independent_rows(digests: np.ndarray, level: float, enough: float) -> float | None:
+    """As how many independent rows these scatter, if clearly fewer.
+
+    Where a share `level` of n rows errs, and these stand m times each, on average, the number of
+    errors scatters as that of n / m independent rows. At worst the rows that err are those of most
+    copies. None where the independent rows are a share `enough` of n.
     """
     _, prompt_of_row, n_rows = np.unique(digests, return_inverse=True, return_counts=True)
     n = len(digests)
     n_erring = max(math.ceil(level * n), 1)
     copies = np.sort(n_rows[prompt_of_row])[::-1][:n_erring]
-    if not n or _FEW_REPEATED * copies.sum() <= len(copies):
+    if not n or enough * copies.sum() <= len(copies):
         return None
-    worth = n * len(copies) / copies.sum()
-    return (
-        f"{n - len(n_rows)} of {n} tested prompts repeat an earlier one. Rows of one prompt "
-        "succeed or fail together: where errors are among them, these may tell no more than "
-        f"{worth:.0f} independent prompts, and the risk may exceed its bound more often than is "
-        "promised. Pass each prompt once, with a list of references where it has several."
-    )
+    return float(n * len(copies) / copies.sum())
 
 
 def random_stream(digests: np.ndarray, random_state: RandomState) -> np.random.Generator:
@@ -222,10 +256,14 @@ def keep_by_weight(
     return uniform * bound < values
 
 
-def at_stake(costs: np.ndarray, digests: np.ndarray) -> np.ndarray:
-    """Prompts chosen with the probability of their cost."""
+def at_stake(costs: np.ndarray, digests: np.ndarray, ties: np.ndarray | None = None) -> np.ndarray:
+    """Rows chosen with the probability of their cost.
+
+    Each copy of a prompt, in the order of `ties`, has a coin of its own: by one coin for all the
+    errors of a popular prompt would count in full, or not at all, in every sample.
+    """
     # a seed of its own: the coins of a shift, or of audits, must not decide here as well
-    return keep_by_weight(costs, 1.0, digests, seed=_SEED_OF_STAKES)
+    return keep_by_weight(costs, 1.0, numbered(digests, ties), seed=_SEED_OF_STAKES)
 
 
 def check_weights(weights: object, bound: float, name: str = "weights") -> np.ndarray:

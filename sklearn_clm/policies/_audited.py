@@ -310,7 +310,7 @@ class Audit(Judging):
         n_searched = len(tested.part.searched)
         audit = Audited(record, finding.p_value, claim.delta, finding.smallest_level, n_searched)
         return self._with_words(
-            tested.policy.audited(tested.path, tested.step, audit, claim),
+            tested.policy.audited(tested.path, tested.step, audit, claim, tested.part),
             f"The admission refuses {n_refused} of {n_prompts} calibration prompts; of the others "
             f"people audited {len(finding.audited)}{finding.how} by {len(verdicts)} verdicts on "
             f"what it admits, and rejected {n_missed}.",

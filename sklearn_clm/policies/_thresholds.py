@@ -266,8 +266,10 @@ class ThresholdPolicy(Policy[Frontier, ThresholdPath, BinomialTest[ThresholdPath
     def learnt_of(self, path: ThresholdPath) -> Frontier:
         return path.frontier
 
-    def audited(self, path: ThresholdPath, step: int, audit: Audited, claim: Claim) -> Rule:
-        rule = super().audited(path, step, audit, claim)
+    def audited(
+        self, path: ThresholdPath, step: int, audit: Audited, claim: Claim, part: Part
+    ) -> Rule:
+        rule = super().audited(path, step, audit, claim, part)
         alone = path.only(step)
         # no band of epsilon: the labels are those of a model, and the promise is about people
         result = LearnThenTestResult(

@@ -266,11 +266,11 @@ class Policy(BaseEstimator, ABC, Generic[LearntT, PathT, TestT]):
         if table.is_lazy:
             n_judged = table.n_judgements - n_judged_before
             outcome = replace(outcome, n_judgements=n_judged)
-        return self.concluded(path, outcome, claim)
+        return self.concluded(path, outcome, claim, part)
 
-    def concluded(self, path: PathT, outcome: Outcome, claim: Claim) -> Rule:
+    def concluded(self, path: PathT, outcome: Outcome, claim: Claim, part: Part) -> Rule:
         """The rule of the chosen step, or all draws."""
-        claim = self._tested_on(path, outcome.step or 0, claim)
+        claim = self._tested_on(path, outcome.step or 0, claim, part)
         if outcome.step is not None:
             return self._rule(path.only(outcome.step), outcome, claim)
         why = nothing_passed(
@@ -283,16 +283,23 @@ class Policy(BaseEstimator, ABC, Generic[LearntT, PathT, TestT]):
         )
         return Everything(claim.nullified(why), path.table.k_max, outcome)
 
-    def _tested_on(self, path: PathT, step: int, claim: Claim) -> Claim:
+    def _tested_on(self, path: PathT, step: int, claim: Claim, part: Part) -> Claim:
         """The claim, of rows that count and may err."""
-        at_stake = path.table.at_stake
-        if self.risk.counts_all and at_stake is None:
+        if self.risk.counts_all and path.table.at_stake is None:
             return claim
-        # those that count, or may err, may be the popular prompts, which repeat more often
+        # those that count, or may err, may be the popular prompts, which repeat more often; of a
+        # vote those that taught test it, too
+        untested = np.setdiff1d(part.searched, path.rows)
+        if len(untested):
+            untested = self._counting(path.on(untested), step)
+        return claim.tested_on(self._counting(path, step), path.table.data.prompts, untested)
+
+    def _counting(self, path: TablePath, step: int) -> np.ndarray:
+        """The rows that count at a step, and may err."""
         is_counted = counts_at(path, self.risk, step)
-        if at_stake is not None:
-            is_counted = is_counted & at_stake[path.rows]
-        return claim.tested_on(path.rows[is_counted], path.table.data.prompts)
+        if path.at_stake is not None:
+            is_counted = is_counted & path.at_stake
+        return path.rows[is_counted]
 
     def _rule(self, path: PathT, outcome: Outcome, claim: Claim) -> SetRule:
         """The rule of one step, with what it gave."""
@@ -320,10 +327,10 @@ class Policy(BaseEstimator, ABC, Generic[LearntT, PathT, TestT]):
         table_of_people = Table(table.filled().with_labels(labels), judge=people)
         # the path of this step alone is built anew, on that table and the audited prompts
         learnt = self.learnt_of(path.only(step))
-        claim_of_audited = claim.tested_on(part.rows, table.data.prompts)
+        claim_of_audited = claim.tested_on(part.rows, table.data.prompts, part.searched)
         return self.rule_for(learnt, table_of_people, part, claim_of_audited)
 
-    def audited(self, path: PathT, step: int, audit: Audited, claim: Claim) -> Rule:
+    def audited(self, path: PathT, step: int, audit: Audited, claim: Claim, part: Part) -> Rule:
         """The rule of a step that was audited."""
         alone = path.only(step)
         outcome = Outcome(
@@ -337,7 +344,7 @@ class Policy(BaseEstimator, ABC, Generic[LearntT, PathT, TestT]):
             parts=path.parts,
             audit=audit.record,
         )
-        claim = self._tested_on(alone, 0, claim)
+        claim = self._tested_on(alone, 0, claim, part)
         if not claim.holds:
             return Everything(claim, path.table.k_max, outcome)
         return self._rule(alone, outcome, claim)

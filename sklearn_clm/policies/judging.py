@@ -50,7 +50,7 @@ class Auditable(Protocol[LearntT, TableT, PathT]):
     ) -> "Rule":
         """The usual test of a step, judged by people."""
 
-    def audited(self, path: PathT, step: int, audit: Audited, claim: Claim) -> "Rule":
+    def audited(self, path: PathT, step: int, audit: Audited, claim: Claim, part: Part) -> "Rule":
         """The rule of a step that was audited."""
 
 

@@ -192,11 +192,11 @@ class ComponentSelection:
         # labels of the model must not enter this test
         unknown = self.data.with_labels(np.full(self.data.n_components, -1))
         judged = labelled(unknown, people, claim.level, [part], max_wrong=self.max_wrong)
-        tested = claim.tested_on(part.rows, judged.prompts)
+        tested = claim.tested_on(part.rows, judged.prompts, part.searched)
         return ComponentSelection(judged, self.max_wrong).rule_for(part, tested)
 
     def audited(
-        self, path: ComponentPath, step: int, audit: Audited, claim: Claim
+        self, path: ComponentPath, step: int, audit: Audited, claim: Claim, part: Part
     ) -> SelectionRule:
         """The rule of a threshold that was audited."""
         sizes = path.sizes(step)

@@ -24,7 +24,7 @@ from sklearn_clm.calibration.answer import AnswerSteps
 from sklearn_clm.calibration.certify import count_passed
 from sklearn_clm.calibration.exit_policy import LevelPath
 from sklearn_clm.calibration.risk import MISSES, MissesIfAny, WrongAnswers
-from sklearn_clm.calibration.rows import optimization_size
+from sklearn_clm.calibration.rows import Part, optimization_size
 from sklearn_clm.calibration.surface import evaluate_configurations
 from sklearn_clm.calibration.table import Table
 from sklearn_clm.calibration.tests import BinomialTest, NestedTest
@@ -488,7 +488,8 @@ def test_open_prompts_that_repeat_are_remarked_on():
     )
     step = int(np.argmax([path.frontier.configuration(m).quality > 0.5 for m in range(len(path))]))
     assert path.unfinished(step).sum() == 60
-    claim = policy._tested_on(path, step, Claim(0.3, 0.05, about="responses if any"))
+    part = Part(path.rows, path.rows[:0], 0.05)
+    claim = policy._tested_on(path, step, Claim(0.3, 0.05, about="responses if any"), part)
     assert "50 of " in claim.repeated
 
 

@@ -4,10 +4,16 @@ import warnings
 
 import numpy as np
 import pytest
+from scipy.stats import binom
 
 from sklearn_clm import ComponentSelector, ConformalSampler
-from sklearn_clm.calibration import CalibrationData, Claim, ComponentCalibrationData
-from sklearn_clm.calibration.rows import describe_repetitions
+from sklearn_clm.calibration import (
+    CalibrationData,
+    Claim,
+    ComponentCalibrationData,
+    critical_count,
+)
+from sklearn_clm.calibration.rows import at_stake, describe_repetitions, keep_by_weight
 from sklearn_clm.generators import BaseGenerator, Generation
 from sklearn_clm.generators.prompts import check_prompts
 from sklearn_clm.inspection import CalibrationReport
@@ -26,6 +32,11 @@ from tests.toy import questions, toy_sampler
 REPEATED = "tested prompts repeat an earlier one"
 FEW = ThresholdPolicy(n_lambdas=3)
 N_OTHERS = 2_400
+
+
+def described(digests, level):
+    """What repetitions mean, where all prompts are tested."""
+    return describe_repetitions(digests, level, digests[:0])
 
 
 def warnings_of(calibrate, *arguments, **options):
@@ -52,7 +63,7 @@ def in_one_group(n_prompts, n_copies, rng, k_max=2):
     similarity = np.zeros((len(rows), k_max, k_max))
     quality = rng.random(labels.shape)
     prompts = rows.astype(np.uint64)
-    assert describe_repetitions(prompts, level=1.0) is None
+    assert described(prompts, level=1.0) is None
     return CalibrationData(quality, similarity, labels, prompts=prompts), names[order].tolist()
 
 
@@ -110,7 +121,7 @@ def test_each_calibration_of_answers_says_it_of_those_answered(alpha):
         order = rng.permutation(len(digests))
         data = data_of(answers[order], answers[order] == 0)
         data.prompts = digests[order]
-        assert describe_repetitions(data.prompts, level=1.0) is None
+        assert described(data.prompts, level=1.0) is None
         one = ConformalSampler(NOBODY, k_max=6, policy=AnswerPolicy(alpha), **PARTS)
         one.set_params(random_state=seed)
         told, claim = warnings_of(one.calibrate, data), one.calibration_.claim
@@ -137,7 +148,7 @@ class OftenAsked(BaseGenerator):
 def test_each_audit_of_answers_says_it_of_those_answered(design):
     popular = [f"popular {i}" for i in range(40)] * 3
     X = popular + [f"other {i}" for i in range(2_200)]
-    assert describe_repetitions(check_prompts(X).digests, level=1.0) is None
+    assert described(check_prompts(X).digests, level=1.0) is None
     judging = AuditedJudging("exact_match", n_audits=60, design=design)
     one = ConformalSampler(
         OftenAsked(),
@@ -217,13 +228,119 @@ def test_copies_of_the_prompts_that_err():
 def test_the_worth_of_copies_is_that_of_the_rows_that_may_err():
     rows = np.append(np.arange(990), np.arange(10))
     # of 1,000 rows 10, 100, or all may err, and 20 of them repeat
-    assert "than 500 independent" in describe_repetitions(rows, level=0.01)
-    assert "than 833 independent" in describe_repetitions(rows, level=0.1)
-    assert describe_repetitions(rows, level=0.2) is None
-    assert describe_repetitions(rows[:0], level=0.2) is None
+    assert "than 500 independent" in described(rows, level=0.01)
+    assert "than 833 independent" in described(rows, level=0.1)
+    assert described(rows, level=0.2) is None
+    assert described(rows[:0], level=0.2) is None
     # of several promises the strictest
     claim = Claim(level=0.3, delta=0.05, losses={"toxic": 0.01})
-    assert "than 500 independent" in claim.tested_on(np.arange(1_000), rows).repeated
+    assert "than 500 independent" in claim.tested_on(np.arange(1_000), rows, rows[:0]).repeated
+
+
+ABSTAINING = ThresholdPolicy(n_lambdas=3, abstain=True)
+
+
+@pytest.mark.parametrize(
+    "policy", [FEW, ExitPolicy(), ABSTAINING], ids=["thresholds", "exit", "abstain"]
+)
+def test_a_popular_prompt_in_the_part_that_teaches(policy):
+    """One prompt in five is the same one, and wrong: then the others alone are tested."""
+    taught = tested = False
+    for seed in range(40):
+        rng = np.random.default_rng(seed)
+        popular = rng.random(300) < 0.2
+        labels = (rng.random((300, 1)) < 0.88) & ~popular[:, np.newaxis]
+        prompts = np.where(popular, 0, 1 + np.arange(300)).astype(np.uint64) + 1_000 * seed
+        data = CalibrationData(rng.random((300, 1)), np.zeros((300, 1, 1)), labels, prompts=prompts)
+        one = ConformalSampler(NOBODY, k_max=1, policy=policy, epsilon=0.27, **PARTS)
+        assert warnings_of(one.calibrate, data).count("prompts repeat an earlier one") == 1
+        claim = one.calibration_.claim
+        if "tested prompts" in claim.repeated:
+            tested = True
+        else:
+            assert "the part that teaches is not tested" in claim.repeated
+            taught |= claim.holds  # though the risk is .296
+        if tested and taught:
+            break
+    assert tested
+    assert taught
+
+
+@pytest.mark.parametrize("epsilon", [0.05, 0.2, 0.5])
+@pytest.mark.parametrize("n", [100, 300, 1_000, 5_000])
+@pytest.mark.parametrize("share", [1 / 5, 1 / 3])
+def test_a_repeated_prompt_that_is_not_announced_hardly_matters(epsilon, n, share):
+    """The exact chance of a false certificate, where it always errs, and the risk is epsilon."""
+    n_tested = round(n * (1 - share))
+    allowed = int(critical_count(n_tested, epsilon, 0.05))
+    for n_copies in range(2, n):
+        once, copies = np.arange(n - n_copies), np.full(n_copies, n)
+        if describe_repetitions(once, epsilon, copies) is not None:
+            break
+        risk_of_others = (epsilon * n - n_copies) / (n - n_copies)
+        unseen = binom.cdf(allowed, n_tested, risk_of_others)
+        seen = binom.cdf(allowed - n_copies, n_tested - n_copies, risk_of_others)
+        assert share * unseen + (1 - share) * seen < 0.054
+    assert n_copies < 0.1 * n
+
+
+class Trained(OftenAsked):
+    """The same, of a model that was trained on prompts and references."""
+
+    def fit(self, prompts, references):
+        return self
+
+
+@pytest.mark.parametrize("selects", [False, True])
+def test_a_popular_prompt_that_trained_the_generator(selects):
+    told_by_training = 0
+    for seed in range(8):
+        X = [f"popular {seed}"] * 30 + [f"other {seed} {i}" for i in range(90)]
+        parts = {**PARTS, "admission": lambda reference, response: True}
+        one = ConformalSampler(Trained(), k_max=2, policy=FEW, epsilon=0.4, **parts)
+        if selects:
+            score = lambda prompt, component: 0.5  # noqa: E731
+            one = ComponentSelector(
+                one, component_score=score, admission=lambda reference, part: True, alpha=0.4
+            )
+        told = warnings_of(one.fit, X, ["same"] * 120)
+        remark = "29 of 120 prompts repeat an earlier one"
+        told_by_training += remark in told
+        assert (remark in str(one.calibration_)) == (remark in told)
+        assert "prompts repeat an earlier one" in told
+        if told_by_training:
+            break
+    assert told_by_training
+
+
+def test_each_copy_of_a_prompt_is_at_stake_by_itself():
+    """By one coin for all, what a popular prompt costs would count twice, or not at all."""
+    popular = np.full(400, 7, dtype=np.uint64)
+    staked = at_stake(np.full(400, 0.5), popular)
+    assert 150 < staked.sum() < 250
+    # the order of rows decides nothing where ties tell copies apart
+    rng = np.random.default_rng(0)
+    order = rng.permutation(400)
+    ties = np.arange(400)
+    assert np.array_equal(
+        at_stake(np.full(400, 0.5), popular, ties[order]),
+        at_stake(np.full(400, 0.5), popular, ties)[order],
+    )
+    # prompts that stand once have the coins of their digests
+    once = np.arange(400, dtype=np.uint64)
+    coins = keep_by_weight(np.full(400, 0.5), 1.0, once, seed=0x636F7374)
+    assert np.array_equal(at_stake(np.full(400, 0.5), once), coins)
+
+
+def test_a_popular_prompt_that_is_not_at_stake_each_time_is_announced():
+    X, Y = questions(200)
+    cost = lambda prompt: 0.5 if prompt == X[0] else 0.1  # noqa: E731
+    policy = ThresholdPolicy(n_lambdas=3, cost=cost)
+    for first in range(4):
+        X[0] = f"{X[0]}{first}"
+        one = toy_sampler(k_max=3, epsilon=0.6, policy=policy)
+        told = warnings_of(one.fit, X + X[:1] * 60, Y + Y[:1] * 60)
+        assert told.count("prompts repeat an earlier one") == 1
 
 
 def test_components_and_prompts_that_people_judge_alone():
