@@ -254,9 +254,9 @@ class Audit(Judging):
         if self.verdicts.of_people:
             self.verdicts.forget()  # they may have changed their minds
 
-        tested = _TestedStep(
-            policy, path, step, part, claim, order, min(self.judging.n_audits, len(order))
-        )
+        # a group may have fewer prompts than are to be audited
+        n_audits = min(self.judging.n_audits, len(order))
+        tested = _TestedStep(policy, path, step, part, claim, order, n_audits)
         try:
             if design == "people":
                 return self._by_people_alone(tested)
@@ -293,14 +293,14 @@ class Audit(Judging):
         verdicts = self.verdicts.labels[prompts, draws] == 1
         n_missed = len(_rejected_of(risk, owner[~verdicts]))
         record = AuditRecord(
-            n_refused,
-            n_prompts,
-            n_missed,
-            tested.n_audits,
-            tested.part.rows[finding.audited],
-            prompts,
-            draws,
-            verdicts,
+            n_refused=n_refused,
+            n_prompts=n_prompts,
+            n_missed=n_missed,
+            n_audited=tested.n_audits,
+            rows=tested.part.rows[finding.audited],
+            prompts=prompts,
+            draws=draws,
+            verdicts=verdicts,
         )
         if finding.p_value > claim.delta:
             exact = design != "betting"  # or else a bound, by verdicts that were not made
