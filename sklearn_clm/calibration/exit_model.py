@@ -283,34 +283,55 @@ def fit_exit_model(
     adds = _best_admissible(chance, labels)
     added_classifier, chance_to_add = learn(added_features, adds, taught, present)
 
-    # how likely a first admissible text arrives within the next draws, by horizon
-    draws = np.arange(1, k_max + 1)
+    # how likely a first admissible text arrives within the next draws
     n_texts = present.sum(axis=2)
-    so_far = _arrival_features(n_texts, draws, chance_to_add, k_max, tiers)
-    stops, prices = horizons(draws, k_max, look_ahead, tiers)
-    every_moment = np.ones((n, k_max), dtype=bool)
-    arrival_classifiers = []
-    chances = []
-    for stop, price in zip(stops, prices):
-        # of a tier that is used up nothing is learnt
-        has_draws = every_moment & np.isfinite(price)
-        arrives = _arrives(labels, stop)
-        classifier, chance_of_arrival = learn(so_far, arrives, has_draws, every_moment)
-        arrival_classifiers.append(classifier)
-        chances.append(chance_of_arrival)
-    arrival = np.max(chances / prices[:, np.newaxis], axis=0)
+    arrival_classifiers, arrival = _learnt_arrivals(
+        learn, labels, n_texts, chance_to_add, look_ahead, tiers
+    )
 
+    draws = np.arange(1, k_max + 1)
     costs = draws if tiers is None else tiers.price_of(draws)
     return ExitModel(
         text_classifier=text_classifier,
         added_classifier=added_classifier,
-        arrival_classifiers=tuple(arrival_classifiers),
+        arrival_classifiers=arrival_classifiers,
         quality_scale=paths.quality_scale,
         similarity_scale=paths.similarity_scale,
         rho=_best_rho(chance_to_add, arrival, labels, epsilon, draw_price * costs),
         k_max=in_use,
         tiers=tiers,
     )
+
+
+def _learnt_arrivals(
+    learn: Callable[..., tuple[Classifier, np.ndarray]],
+    labels: np.ndarray,
+    n_texts: np.ndarray,
+    chance_to_add: np.ndarray,
+    look_ahead: int,
+    tiers: Tiers | None,
+) -> tuple[tuple[Classifier, ...], np.ndarray]:
+    """Classifiers of arrivals, by horizon, and cross-fitted g_k, (n, K).
+
+    `learn` is :func:`learnt` with its first two arguments. `n_texts`, (n, K), are distinct texts
+    after each draw, and `chance_to_add`, (n, K, K), holds p_k(c).
+    """
+    n, k_max = labels.shape
+    draws = np.arange(1, k_max + 1)
+    so_far = _arrival_features(n_texts, draws, chance_to_add, k_max, tiers)
+    stops, prices = horizons(draws, k_max, look_ahead, tiers)
+    every_moment = np.ones((n, k_max), dtype=bool)
+    classifiers = []
+    chances = []
+    for stop, price in zip(stops, prices):
+        # of a tier that is used up nothing is learnt
+        has_draws = every_moment & np.isfinite(price)
+        arrives = _arrives(labels, stop)
+        classifier, chance_of_arrival = learn(so_far, arrives, has_draws, every_moment)
+        classifiers.append(classifier)
+        chances.append(chance_of_arrival)
+    # per price, by the best horizon
+    return tuple(classifiers), np.max(chances / prices[:, np.newaxis], axis=0)
 
 
 def folds_of(n_prompts: int) -> np.ndarray:
