@@ -200,12 +200,15 @@ def _of_largest(
     """
     rows = np.column_stack((rows, np.ones(len(rows))))
     begins = np.append(0, ends[:-1])
+    lengths = ends - begins
     signs = np.where(failed, 1.0, -1.0)
     is_shrunk = np.append(np.ones(len(start) - 1), 0.0)  # all but the intercept
 
     def loss_and_slope(weights: np.ndarray) -> tuple[float, np.ndarray]:
         risks = rows @ weights
-        places = [begin + np.argmax(risks[begin:end]) for begin, end in zip(begins, ends)]
+        largest = np.maximum.reduceat(risks, begins)
+        candidates = np.flatnonzero(~(risks < np.repeat(largest, lengths)))
+        places = candidates[np.searchsorted(candidates, begins)]  # the first of each run
         margins = signs * risks[places]
         # the penalty of logistic regression with C = 1, |w|^2 / 2, and its slope
         shrunk = is_shrunk * weights
