@@ -251,7 +251,6 @@ def two_phase_p_value(
     return float(p_values) if np.ndim(p_values) == 0 else p_values
 
 
-@lru_cache(maxsize=1024)  # repeated calibrations have found the same numbers before
 def two_phase_smallest_epsilon(
     n_refused: int, n_prompts: int, n_missed: int, n_audited: int, delta: float
 ) -> float:
