@@ -127,11 +127,15 @@ PLACES = {
 
 
 @pytest.mark.parametrize(
-    "error", [StopIteration, StopAsyncIteration, asyncio.CancelledError, CancelledError]
+    "error",
+    [
+        *(StopIteration, StopAsyncIteration, asyncio.CancelledError, CancelledError),
+        *(SystemExit, KeyboardInterrupt),
+    ],
 )
 @pytest.mark.parametrize("place", PLACES)
 def test_what_means_something_to_a_task_is_an_error_to_who_awaits(place, error, monkeypatch):
-    """None of them leaves the task waiting, or makes it look cancelled."""
+    """None of them leaves the task waiting, makes it look cancelled, or ends the loop."""
     sampler = toy_sampler(**{"quality": lambda *of: 1.0} | PLACES[place]).fit(X, Y)
     monkeypatch.setattr(f"{__name__}.RAISED", [error])
 

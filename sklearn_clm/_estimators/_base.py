@@ -73,9 +73,12 @@ async def in_thread(work: Callable[[], _Result]) -> _Result:
         CANCELLED.set(awaited.cancelled)
         try:
             future.set_result(work())
-        except (StopIteration, CancelledError, asyncio.CancelledError) as error:
-            # no future holds the first one, so that the task would wait for ever; the others would
-            # cancel a task that nobody has cancelled
+        except (
+            *(StopIteration, CancelledError, asyncio.CancelledError),
+            *(SystemExit, KeyboardInterrupt),
+        ) as error:
+            # no future holds the first one, so that the task would wait for ever; the next would
+            # cancel a task that nobody has cancelled, and the last end the loop, with all requests
             future.set_exception(_raisable(error))
         except BaseException as error:  # the awaiting task raises it
             future.set_exception(error)

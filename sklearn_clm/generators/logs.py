@@ -8,6 +8,7 @@ import zipfile
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from itertools import compress
 from pathlib import Path
 from typing import Any, NamedTuple, Self, TypeAlias
@@ -38,6 +39,9 @@ STOPS_BY_OTHERS = "verdicts on other samples left out epochs"  # in logs of Insp
 _SAMPLE = re.compile(r"samples/.*_epoch_\d+(\.json|/sample\.json)", re.DOTALL)
 _LARGEST_MEMBER = 2**28  # bytes of a sample in an archive, unpacked
 _LARGEST_ARCHIVE = 2**32  # bytes of all of them, as they are held at once
+# those of Inspect, 93 is Zstandard; of others zipfile makes gigabytes at once of some bytes
+_COMPRESSIONS = {zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED, 93}
+_PIECE = 2**12  # bytes that are unpacked at once; zipfile takes no fewer
 _AS_JSON = "write the log as JSON (inspect log convert --to json)."
 
 
@@ -396,9 +400,16 @@ def _unpacked(archive: zipfile.ZipFile, member: zipfile.ZipInfo) -> Any:
     where = f"{member.filename} in {archive.filename}"
     if member.file_size > _LARGEST_MEMBER:
         raise ValueError(f"{where} must be at most {_LARGEST_MEMBER} bytes, is {member.file_size}.")
+    if member.compress_type not in _COMPRESSIONS:
+        raise ValueError(
+            f"{where} must be compressed as Inspect does, got method {member.compress_type} of zip "
+            "files instead."
+        )
     try:
         with archive.open(member) as file:
-            text = file.read(member.file_size)
+            # no more than its size, which it may understate, and in pieces: of Zstandard, zipfile
+            # bounds what it reads, and not what becomes of it
+            text = b"".join(iter(partial(file.read, _PIECE), b""))
     except Exception as error:  # of zipfile, zlib, Zstandard: the archive is damaged, or encrypted
         raise ValueError(
             f"{where} cannot be unpacked: {error}. Where Zstandard compressed it: pip install "

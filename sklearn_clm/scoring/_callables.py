@@ -87,8 +87,14 @@ def asked_verdict(
 ) -> bool:
     """The verdict of a callable on one response."""
     try:
-        # a callable A_i knows its prompt, and takes a response alone
-        value = admission(response) if reference is None else admission(reference, response)
+        try:
+            # a callable A_i knows its prompt, and takes a response alone
+            value = admission(response) if reference is None else admission(reference, response)
+        except StopIteration as error:
+            # generators that ask for verdicts would take it for their own
+            raise RuntimeError(
+                f"admission {name_of(admission)} must raise no StopIteration, got one instead."
+            ) from error
         return checked_verdict(value, admission)
     except Exception as error:
         # the error is the judge's own: who reads it wants to know which pair it was about

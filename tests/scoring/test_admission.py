@@ -235,3 +235,14 @@ def test_a_judge_that_fails_names_what_it_was_asked(n_jobs):
     with pytest.raises(KeyError) as raised:
         admission_matrix(judge, [lambda response: judge("four", response)], [["seven"]])
     assert "'seven'" in raised.value.__notes__[0]
+
+
+@pytest.mark.parametrize("is_of_the_prompt", [False, True])
+def test_a_judge_that_raises_stop_iteration_is_named(is_of_the_prompt):
+    def judge(*given):
+        return next(iter(()))
+
+    references = [judge if is_of_the_prompt else "a"] * 2
+    with pytest.raises(RuntimeError, match="admission judge must raise no StopIteration") as raised:
+        admission_matrix("exact_match" if is_of_the_prompt else judge, references, [["b"]] * 2)
+    assert "the response 'b'" in raised.value.__notes__[0]
