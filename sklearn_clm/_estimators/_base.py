@@ -432,7 +432,7 @@ class CalibratedEstimator(  # type: ignore[call-arg]
         """Delete the fitted attributes, apart from those that are `kept`."""
         for name in list(vars(self)):
             if name.endswith("_") and name not in kept:
-                delattr(self, name)
+                self.__dict__.pop(name, None)  # another thread may forget it at the same time
 
     def _validate_params(self) -> None:
         check_parameters(self, super()._validate_params)

@@ -147,10 +147,20 @@ def get_set_score(set_score: SetScoreLike) -> SetScore:
         )
     name = getattr(set_score, "__name__", type(set_score).__name__)
     value = f"the value of set_score {name}"
+
+    def called(*arguments: np.ndarray) -> object:
+        try:
+            return set_score(*arguments)
+        except Exception as error:
+            # the error is the function's own: who reads it wants to know which call it was
+            given = " and ".join(f"{one!r:.80}" for one in arguments)
+            error.add_note(f"set_score {name} was given {given}.")
+            raise
+
     if not _is_vectorised(set_score):
 
         def of_one(quality: np.ndarray, n_samples: int) -> float:
-            return float(as_array(set_score(quality), value, (), where=False))
+            return float(as_array(called(quality), value, (), where=False))
 
         return SetScore(name, of_one)
 
@@ -161,7 +171,7 @@ def get_set_score(set_score: SetScoreLike) -> SetScore:
         members = np.ascontiguousarray(accepted)
         values = np.zeros(members.shape)
         np.copyto(values, quality, where=members)
-        return as_array(set_score(values, members), value, (len(quality),), where=False)
+        return as_array(called(values, members), value, (len(quality),), where=False)
 
     def of_set(quality: np.ndarray, n_samples: int) -> float:
         accepts_all = np.ones((1, len(quality)), dtype=bool)

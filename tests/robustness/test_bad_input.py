@@ -93,6 +93,7 @@ def refused(call, error, name):
         call()
     words = rf"(?<![\w.]){re.escape(name)}(?!\w)" if name.isidentifier() else re.escape(name)
     assert re.search(words, str(caught.value)), str(caught.value)
+    return caught.value
 
 
 # --- functions, data, generators, monitors ---------------------------------------------------
@@ -708,7 +709,9 @@ def test_functions_that_misbehave(make, name, value, log):
     good = new.get_params()[name]
     new.set_params(**{name: value})
     expected = (ZeroDivisionError, "") if value is failing else (WRONG, name.split("__")[-1])
-    refused(lambda: new.fit(X, Y), *expected)
+    error = refused(lambda: new.fit(X, Y), *expected)
+    if value is failing:
+        assert any(note.startswith(f"{name.split('__')[-1]} failing") for note in error.__notes__)
     with pytest.raises(NotFittedError):
         new.predict(X[:2])
     # two draws of four prompts are tried first; calibration alone asks a set score

@@ -98,9 +98,13 @@ def test_readers_never_meet_an_estimator_without_its_calibration(tmp_path):
             finished.set()
         return 1
 
+    def load():
+        return read(lambda prompts: fitted.load_calibration(path))
+
     readers = [fitted.predict, selecting.predict] * 2
     with preempting():
-        assert min(together([write, *(functools.partial(read, one) for one in readers)])) > 0
+        calls = [write, load, load, *(functools.partial(read, one) for one in readers)]
+        assert min(together(calls)) > 0
 
 
 @contextlib.contextmanager
