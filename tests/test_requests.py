@@ -399,7 +399,7 @@ def test_a_child_of_a_fork_predicts_whatever_threads_were_doing(path, tmp_path):
         for k in range(40):
             may_read.set()
             time.sleep(0.02)  # all readers are on their way, and end it beside the child
-            statuses.append(forked(sampler, f"child {k}", may_read.clear))
+            statuses.append(forked(partial(sampler.predict, [f"child {k}"]), may_read.clear))
     finally:
         finished.set()
         may_read.set()
@@ -408,14 +408,38 @@ def test_a_child_of_a_fork_predicts_whatever_threads_were_doing(path, tmp_path):
     assert statuses == [0] * 40
 
 
-def forked(sampler, prompt, then):
-    """The exit status of a child that predicts; None if it hangs."""
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
+def test_a_child_of_a_fork_fits_whatever_threads_were_doing(tmp_path):
+    where = tmp_path / "draws.sqlite"
+    finished = threading.Event()
+
+    def fit():
+        fitted(lambda enclosed: CachedGenerator(function(enclosed), where), Enclosed())
+
+    def fit_on():
+        while not finished.is_set():
+            fit()
+
+    threads = [threading.Thread(target=fit_on, daemon=True) for _ in range(2)]
+    for thread in threads:
+        thread.start()
+    try:
+        statuses = [forked(fit) for _ in range(20)]
+    finally:
+        finished.set()
+        for thread in threads:
+            thread.join()
+    assert statuses == [0] * 20
+
+
+def forked(work, then=lambda: None):
+    """The exit status of a child that works; None if it hangs."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", DeprecationWarning)  # newer versions warn of such forks
         child = os.fork()
     if child == 0:
         try:
-            sampler.predict([prompt])
+            work()
             os._exit(0)
         except BaseException:
             os._exit(1)

@@ -53,6 +53,7 @@ LOOKUP_KEYS = 400  # stays below SQLite's historical limit of 999 bound paramete
 _inherited: list[sqlite3.Connection | None] = []
 
 _locks: dict[int, threading.RLock] = {}  # of the stores of this process
+_gate = threading.RLock()  # held while a store is made or closed; its holder waits for no other
 _paused = threading.local()
 
 
@@ -79,7 +80,8 @@ class Store:
 
     def __init__(self, path: str | None) -> None:
         self.path = path
-        self._lock = _locks[id(self)] = threading.RLock()
+        with _gate:
+            self._lock = _locks[id(self)] = threading.RLock()
         weakref.finalize(self, _locks.pop, id(self), None)
         self._connection: sqlite3.Connection | None = None
         self._pid = os.getpid()
@@ -345,14 +347,27 @@ def _files_of(path: str) -> dict[str, os.stat_result]:
 def _close(connection: sqlite3.Connection, pid: int) -> None:
     # a child that closed its parent's connection would drop the parent's locks
     if pid == os.getpid():
-        connection.close()
+        with _gate:
+            connection.close()
     else:
         _inherited.append(connection)
 
 
 def _pause_stores() -> None:
     """Let no thread be within SQLite, which has locks itself."""
-    _paused.locks = [lock for lock in list(_locks.values()) if lock.acquire(timeout=_BUSY_SECONDS)]
+    tried: set[int] = set()
+    _paused.locks = []
+    while True:
+        for lock in list(_locks.values()):
+            if id(lock) not in tried and lock.acquire(timeout=_BUSY_SECONDS):
+                _paused.locks.append(lock)
+            tried.add(id(lock))
+        # whoever makes or closes a store waits for no other lock meanwhile
+        _gate.acquire()
+        if tried.issuperset(map(id, list(_locks.values()))):
+            _paused.locks.append(_gate)
+            return
+        _gate.release()  # a store was made meanwhile
 
 
 def _resume_stores() -> None:

@@ -5,7 +5,6 @@ no correction: the largest of their p-values is a p-value of "some risk is too h
 """
 
 from collections.abc import Callable, Sequence
-from functools import cached_property
 from typing import Generic, Literal, Protocol, TypeVar
 
 import numpy as np
@@ -68,9 +67,16 @@ class BinomialTest(Generic[PathT]):
         # critical counts by the number of prompts that count; of none nothing can be certified
         self._allowed: dict[int, int] = {0: -1}
 
-    @cached_property
+    @property
     def _passed(self) -> np.ndarray | None:
         """Which steps pass, where all errors are known."""
+        # no cached_property: under Python 3.11 it has one lock for all fits, and for forks
+        if "_passing" not in self.__dict__:
+            self.__dict__["_passing"] = self._found_passing()
+        passing: np.ndarray | None = self.__dict__["_passing"]
+        return passing
+
+    def _found_passing(self) -> np.ndarray | None:
         tally = self.path.tally(self.risk)
         if tally is None:
             return None

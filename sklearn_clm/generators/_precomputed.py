@@ -1,6 +1,5 @@
 """Draws that the user already has."""
 
-import functools
 import hashlib
 import os
 from collections.abc import Iterable, Mapping, Sequence
@@ -215,9 +214,16 @@ class _Index:
                     is_draw = isinstance(response, Generation)
                     drawn.append(response if is_draw else draw_from_record({"response": response}))
 
-    @functools.cached_property
+    @property
     def fingerprint(self) -> str:
         """Digest of all prompts and draws."""
+        # no cached_property: under Python 3.11 it has one lock for all requests, and for forks
+        known: str | None = self.__dict__.get("_fingerprint")
+        if known is None:
+            known = self.__dict__["_fingerprint"] = self._digest()
+        return known
+
+    def _digest(self) -> str:
         digest = hashlib.blake2b(digest_size=16)
         for key, draws in sorted(self.draws.items()):
             # length-prefixed parts, so no two sets of draws run into the same bytes
