@@ -31,6 +31,7 @@ from sklearn_clm.policies.judging import Judging
 from tests.calibration.tables import lazy_table
 from tests.toy import questions, toy_sampler
 from tests.validity.audits import _People as People
+from tests.validity.audits import unsearched
 
 K = 5
 ABSTAIN = ThresholdPolicy(abstain=True, n_lambdas=6)
@@ -383,6 +384,7 @@ def test_report_and_metric_speak_of_the_sets_that_are_not_empty(tmp_path):
         lazily.fit(prompts, references)
 
 
+@unsearched
 def test_people_audit_answers():
     """Of the answers too many are wrong, by people's standard, in few calibrations."""
     alpha, delta, n_worlds, n_false, n_certified = 0.2, 0.1, 60, 0, 0

@@ -1,5 +1,6 @@
 """The study: worlds x set scores x settings, thousands of calibrations each."""
 
+import bisect
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
@@ -262,17 +263,38 @@ def all_cells() -> Iterator[Cell]:
             yield Cell(name, world, "max", Setting(60, first_k_error(world) + 0.1, 0.1))
 
 
-def run_cell(cell: Cell, n_calibrations: int, seed: int = 0, procedure=None) -> CellResult:
-    """Repeat the cell's procedure, or another in its place, on fresh calibration sets."""
+def outcomes_of(cell: Cell, n_calibrations: int, seed: int = 0, procedure=None) -> Iterator:
+    """What the cell's procedure, or another in its place, says on fresh calibration sets."""
     run = procedure or PROCEDURES[cell.procedure]
     world = make_world(cell.world)
     # the name, not its hash: that differs between processes
     key = [seed, *cell.set_score_name.encode(), *cell.world.encode(), cell.setting.n]
-    outcomes = [
-        run(world, cell.set_score, cell.setting, np.random.default_rng([*key, repeat]))
-        for repeat in range(n_calibrations)
-    ]
+    for repeat in range(n_calibrations):
+        yield run(world, cell.set_score, cell.setting, np.random.default_rng([*key, repeat]))
+
+
+def run_cell(cell: Cell, n_calibrations: int, seed: int = 0, procedure=None) -> CellResult:
+    """Repeat the procedure, and count its failures."""
+    outcomes = [*outcomes_of(cell, n_calibrations, seed, procedure)]
     return CellResult(cell, n_calibrations, outcomes.count(None), outcomes.count(True))
+
+
+def is_noticed(cell: Cell, n_calibrations: int, procedure=None) -> bool:
+    """Whether so many calibrations do not hold.
+
+    No further one is made once so many have failed that all others could not change it.
+    """
+    too_many = bisect.bisect_right(
+        range(n_calibrations + 1),
+        cell.allowed,
+        key=lambda n_failed: CellResult(cell, n_calibrations, 0, n_failed).interval[0],
+    )
+    n_failed = 0
+    for outcome in outcomes_of(cell, n_calibrations, procedure=procedure):
+        n_failed += bool(outcome)
+        if n_failed >= too_many:
+            return True
+    return not CellResult(cell, n_calibrations, 0, n_failed).holds
 
 
 def run_study(cells, n_calibrations: int, *, n_jobs: int | None = None, verbose: int = 0):
