@@ -16,7 +16,7 @@ from sklearn_clm.calibration.claim import Promise, nothing_passed
 from sklearn_clm.calibration.data import refuse_common_prompts, split_of
 from sklearn_clm.calibration.outcome import Audited, Outcome, SafestStep
 from sklearn_clm.calibration.path import TablePath
-from sklearn_clm.calibration.risk import MISSES, Risk
+from sklearn_clm.calibration.risk import MISSES, Risk, check_counts
 from sklearn_clm.calibration.rows import Part, RandomState
 from sklearn_clm.calibration.set_scores import SetScoreLike
 from sklearn_clm.calibration.surface import Weights
@@ -107,6 +107,9 @@ class Policy(BaseEstimator, ABC, Generic[LearntT, PathT, TestT]):
 
     def refuse(self, k_max: int | Sequence[int], judging: str | Judging = "all") -> None:
         """Refuse contradicting parameters before draws are paid for."""
+        # the test would notice it as well, once all draws are paid for
+        if judging != "all":
+            check_counts(self.risk, int(np.max(k_max)))
         # costs are summed over all labels; lazy tests stop at witnesses
         if self.risk.has_costs:
             self._refuse_unknown_labels(judging)

@@ -305,13 +305,13 @@ class SomeRight(Risk):
     ],
 )
 def test_risks_that_would_be_tested_as_another_are_refused_before_any_draw(
-    policy, judging, error, why
+    policy, judging, error, why, tmp_path
 ):
     prompts, references = questions(100)
-    sampler = toy_sampler(policy=policy, judging=judging)
-    sampler.generator.sample = None  # whoever draws calls it
+    log = tmp_path / "log"
     with pytest.raises(error, match=why):
-        sampler.fit(prompts, references)
+        toy_sampler(policy=policy, judging=judging, log=log).fit(prompts, references)
+    assert not log.exists()
 
 
 def test_what_is_right_is_said_in_one_place_alone():

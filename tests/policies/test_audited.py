@@ -434,10 +434,12 @@ def test_components_from_elsewhere_have_no_people_to_audit_them():
 
 
 @pytest.mark.parametrize(("design", "fewest"), [("two-phase", 29), ("betting", 36)])
-def test_too_few_audits_to_certify_anything_are_refused_before_draws(design, fewest):
-    given = {"design": design, "epsilon": 0.1, "delta": 0.05}
+def test_too_few_audits_to_certify_anything_are_refused_before_draws(design, fewest, tmp_path):
+    log = tmp_path / "log"
+    given = {"design": design, "epsilon": 0.1, "delta": 0.05, "log": log}
     with pytest.raises(ValueError, match=f"n_audits must be at least {fewest},"):
         audited(n_audits=fewest - 1, **given).fit(PROMPTS, REFERENCES)
+    assert not log.exists()
 
 
 @pytest.mark.parametrize("kind", ["sampler", "selector"])

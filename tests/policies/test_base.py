@@ -11,6 +11,7 @@ from sklearn.base import clone
 from sklearn_clm.calibration import Claim
 from sklearn_clm.calibration.outcome import Outcome
 from sklearn_clm.calibration.path import Column, ColumnPath
+from sklearn_clm.calibration.risk import Risk
 from sklearn_clm.inspection import CalibrationReport
 from sklearn_clm.policies import AnswerPolicy, AuditedJudging, LazyJudging
 from sklearn_clm.policies.base import Policy
@@ -252,6 +253,28 @@ def test_another_test_than_the_binomial_is_refused_without_its_choice():
 
     with pytest.raises(TypeError, match=r"Careless\.certify must be overridden"):
         fitted(policy=Careless())
+
+
+@pytest.mark.parametrize("judging", ["lazy", AuditedJudging(len)])
+def test_a_risk_that_labels_to_come_cannot_test_is_refused_before_any_draw(judging, tmp_path):
+    class OfFew(Risk):
+        about = "sets of three or fewer"
+        promise = "the set for {who}, where it holds three or fewer, has an admissible response"
+        counts_all = False
+
+        def counts(self, sizes):
+            return (sizes > 0) & (sizes <= 3)
+
+    class Careless(DistinctTexts):
+        risk = OfFew()
+
+    log = tmp_path / "log"
+    with pytest.raises(TypeError, match=r"OfFew\.counts must say"):
+        fitted(policy=Careless(), judging=judging, log=log)
+    assert not log.exists()
+    # with all labels whoever counts is known
+    assert fitted(policy=Careless(), log=log).calibration_.claim.about == OfFew.about
+    assert log.exists()
 
 
 def test_people_who_audit_need_a_step_that_is_expected_to_err_so_often():
