@@ -32,7 +32,7 @@ from sklearn_clm.calibration import (
     Provenance,
 )
 from sklearn_clm.calibration.claim import Promise, reasons_of_nulls, sentence_of_nulls
-from sklearn_clm.calibration.rows import describe_untested
+from sklearn_clm.calibration.rows import Part
 from sklearn_clm.generators.base import Importing
 from sklearn_clm.generators.identity import frozen, parts_of
 from sklearn_clm.generators.prompts import CheckedPrompts, check_prompts
@@ -106,7 +106,8 @@ class Collected(Protocol[DataT_contra]):
     prompts: CheckedPrompts
     indices: np.ndarray  # positions of the prompts among those given
     groups: list[Hashable] | None
-    left_out: np.ndarray  # digests of the prompts that trained a generator or a score
+    left_out: CheckedPrompts  # that trained a generator or a score
+    groups_left_out: list[Hashable] | None  # of the prompts that are left out, if given
 
     def holds(self, data: DataT_contra) -> bool:
         """Whether data are these, but for their labels."""
@@ -343,10 +344,6 @@ class CalibratedEstimator(  # type: ignore[call-arg]
         report_null(reasons_of_nulls(claims), self.on_null, sentence_of_nulls(claims))
         repeated = record.claim.repeated if record.certified else None
         remarks = (*record.doubts(), *doubts)
-        if collected is not None and record.certified and repeated is None:
-            digests = collected.prompts.digests
-            trained = describe_untested(digests, record.claim.lowest_level, collected.left_out)
-            remarks += () if trained is None else (trained,)
         indices = {} if collected is None else {"calibration_indices_": collected.indices}
         self._publish(replace(record, remarks=remarks), **indices)
         for remark in filter(None, (repeated, *remarks)):
@@ -389,6 +386,35 @@ class CalibratedEstimator(  # type: ignore[call-arg]
         if collected is not None and groups is None:
             groups = collected.groups
         return groups_of(self.groups, groups, data.n_prompts, prompts)
+
+    def _parts(
+        self,
+        searched: np.ndarray,
+        tested: np.ndarray,
+        collected: CollectedT | None,
+        names: list[Hashable] | None,
+        groups: object,
+    ) -> list[Part]:
+        """The tested parts, with those that are left out of each.
+
+        `names` are the groups of the prompts of data, and `groups` what ``calibrate`` was given.
+        """
+        parts = (self.groups or Groups()).parts(searched, tested, self.delta, names)
+        if collected is None or not len(collected.left_out):
+            return parts
+        prompts = collected.left_out
+        group_of_prompt = None
+        # of groups that were given anew nobody knows which of the others are theirs: all may be
+        if names is not None and groups is None:
+            given = collected.groups_left_out
+            group_of_prompt = groups_of(self.groups, given, len(prompts), prompts)
+        with_left_out = []
+        for part in parts:
+            digests = prompts.digests
+            if group_of_prompt is not None and part.group is not None:
+                digests = digests[[name == part.group for name in group_of_prompt]]
+            with_left_out.append(part._replace(left_out=digests))
+        return with_left_out
 
     def _claim_of(
         self,

@@ -110,8 +110,10 @@ class Collection:
         self.source = source
         self.prompts = prompts.take(rows)
         self.indices = rows
-        self.left_out = prompts.digests[source.has_learnt(prompts)]
+        left_out = np.flatnonzero(source.has_learnt(prompts))
+        self.left_out = prompts.take(left_out)
         self.groups = None if groups is None else [groups[i] for i in rows]
+        self.groups_left_out = None if groups is None else [groups[i] for i in left_out]
         self.draws: list[list[Generation]] = [[] for _ in range(n)]
         self.responses: list[list[Response]] = [[] for _ in range(n)]
 

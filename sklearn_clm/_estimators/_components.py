@@ -102,8 +102,10 @@ class ComponentCollection:
         self.prompts = prompts.take(rows)
         self.indices = rows
         learnt = source.has_learnt(prompts) | trained_score(selector.component_score, prompts)
-        self.left_out = prompts.digests[learnt]
+        left_out = np.flatnonzero(learnt)
+        self.left_out = prompts.take(left_out)
         self.groups = None if groups is None else [groups[i] for i in rows]
+        self.groups_left_out = None if groups is None else [groups[i] for i in left_out]
         self._references = [references[i] for i in rows]
         self._n_jobs = selector.n_jobs
         # in this order scores are computed, so that rounding does not depend on that of the rows

@@ -413,7 +413,7 @@ class ConformalSampler(CalibratedEstimator[SamplerCalibration, CalibrationData, 
         ties = None if collected is None else collected.place
         fraction = self.optimization_fraction
         searched, tested = policy.split(data, fraction, self.random_state, ties)
-        parts = (self.groups or Groups()).parts(searched, tested, self.delta, names)
+        parts = self._parts(searched, tested, collected, names, groups)
         self._judging.refuse(self._level, parts[0].delta)
 
         losses = {} if self.losses is None else self.losses.claimed()

@@ -361,7 +361,7 @@ class ComponentSelector(
 
         ties = None if collected is None else collected.place
         searched, tested = judging_of(self.judging).split(data, self.random_state, ties)
-        parts = (self.groups or Groups()).parts(searched, tested, self.delta, names)
+        parts = self._parts(searched, tested, collected, names, groups)
         # where verdicts cost, the rule of all prompts together is not tested: no prediction uses it
         compares = collected is None or self.judging == "all"
         judging_of(self.judging).refuse(self.alpha, parts[0].delta)

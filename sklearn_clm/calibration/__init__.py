@@ -25,7 +25,8 @@ The package refuses or warns of what it can see. It cannot see the following, an
 |---|---|
 | prompts that trained, or chose, a frozen model, a score or a template | calibrate on others |
 | a few of them (3 %) among those that a policy was fitted on | split prompts before you `collect` |
-| popular prompts that all stand in the part on which you fit a policy | each prompt once |
+| popular prompts that all stand in the part on which you fit a policy or score | each prompt once |
+| popular prompts that trained a generator whose draws stand in a file | each prompt once |
 | a policy or frontier learnt on these bare arrays, where many rows are equal | `prompts=` |
 | epsilon, `k_max` or a score chosen by what these data certify | a pilot, then other prompts |
 | a second try with another seed or subset, if none passed | one try; new prompts |

@@ -119,21 +119,23 @@ class Claim:
         return prompts_needed(self.level, self.delta)
 
     def tested_on(
-        self, rows: np.ndarray, digests: np.ndarray | None, untested: np.ndarray
+        self,
+        rows: np.ndarray,
+        digests: np.ndarray | None,
+        untested: np.ndarray,
+        left_out: np.ndarray,
     ) -> "Claim":
         """This claim, tested on some rows, with others that taught.
 
-        `digests` are those of all prompts, if they are known.
+        `digests` are those of all prompts, if they are known, and `left_out` those of the prompts
+        that trained a generator or a score.
         """
         if digests is None:
             return replace(self, repeated=None)
-        repeated = describe_repetitions(digests[rows], self.lowest_level, digests[untested])
-        return replace(self, repeated=repeated)
-
-    @property
-    def lowest_level(self) -> float:
-        """The lowest of all levels: fewest rows err there."""
-        return min([self.level, *self.losses.values()])
+        # every promise has to hold, and fewer rows err at the lowest level
+        lowest = min([self.level, *self.losses.values()])
+        taught = np.concatenate((digests[untested], left_out))
+        return replace(self, repeated=describe_repetitions(digests[rows], lowest, taught))
 
     def nullified(self, why: str) -> "Claim":
         """This claim as a null, with its reason."""

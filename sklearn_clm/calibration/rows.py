@@ -60,6 +60,8 @@ class Part(NamedTuple):
     searched: np.ndarray  # positions in the optimisation part, of the same group
     delta: float  # level of their tests
     group: Hashable | None = None  # None for all prompts together
+    # digests of the prompts, of the same group, that trained a generator or a score
+    left_out: np.ndarray = np.empty(0, dtype=np.uint64)
 
     @property
     def all_rows(self) -> np.ndarray:

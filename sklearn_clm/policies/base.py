@@ -295,7 +295,10 @@ class Policy(BaseEstimator, ABC, Generic[LearntT, PathT, TestT]):
         untested = np.setdiff1d(part.searched, path.rows)
         if len(untested):
             untested = self._counting(path.on(untested), step)
-        return claim.tested_on(self._counting(path, step), path.table.data.prompts, untested)
+        # whether those would count that are left out is not known: no draws of them were made
+        return claim.tested_on(
+            self._counting(path, step), path.table.data.prompts, untested, part.left_out
+        )
 
     def _counting(self, path: TablePath, step: int) -> np.ndarray:
         """The rows that count at a step, and may err."""
@@ -330,7 +333,9 @@ class Policy(BaseEstimator, ABC, Generic[LearntT, PathT, TestT]):
         table_of_people = Table(table.filled().with_labels(labels), judge=people)
         # the path of this step alone is built anew, on that table and the audited prompts
         learnt = self.learnt_of(path.only(step))
-        claim_of_audited = claim.tested_on(part.rows, table.data.prompts, part.searched)
+        claim_of_audited = claim.tested_on(
+            part.rows, table.data.prompts, part.searched, part.left_out
+        )
         return self.rule_for(learnt, table_of_people, part, claim_of_audited)
 
     def audited(self, path: PathT, step: int, audit: Audited, claim: Claim, part: Part) -> Rule:

@@ -267,7 +267,9 @@ def rules_of_parts(
         n = len(part.rows)
         # so few that even without an error the p-value would be above delta: no test, no labels
         if n >= claim_of_part.fewest_prompts:
-            claim_of_part = claim_of_part.tested_on(part.rows, digests, part.searched)
+            claim_of_part = claim_of_part.tested_on(
+                part.rows, digests, part.searched, part.left_out
+            )
             rules[part.group] = test(part, claim_of_part)
             continue
         # the split is of all groups together, so that it says nothing about one of them

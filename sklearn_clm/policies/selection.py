@@ -192,7 +192,7 @@ class ComponentSelection:
         # labels of the model must not enter this test
         unknown = self.data.with_labels(np.full(self.data.n_components, -1))
         judged = labelled(unknown, people, claim.level, [part], max_wrong=self.max_wrong)
-        tested = claim.tested_on(part.rows, judged.prompts, part.searched)
+        tested = claim.tested_on(part.rows, judged.prompts, part.searched, part.left_out)
         return ComponentSelection(judged, self.max_wrong).rule_for(part, tested)
 
     def audited(

@@ -234,7 +234,8 @@ def test_the_worth_of_copies_is_that_of_the_rows_that_may_err():
     assert described(rows[:0], level=0.2) is None
     # of several promises the strictest
     claim = Claim(level=0.3, delta=0.05, losses={"toxic": 0.01})
-    assert "than 500 independent" in claim.tested_on(np.arange(1_000), rows, rows[:0]).repeated
+    tested = claim.tested_on(np.arange(1_000), rows, rows[:0], rows[:0])
+    assert "than 500 independent" in tested.repeated
 
 
 ABSTAINING = ThresholdPolicy(n_lambdas=3, abstain=True)
@@ -311,6 +312,60 @@ def test_a_popular_prompt_that_trained_the_generator(selects):
         if told_by_training:
             break
     assert told_by_training
+
+
+@pytest.mark.parametrize("by", [None, lambda prompt: prompt[0]], ids=["given", "computed"])
+@pytest.mark.parametrize("selects", [False, True])
+def test_a_popular_prompt_of_a_group_that_trained_the_generator(selects, by):
+    """Of all prompts few repeat, and one in six of group B: it alone may err there."""
+    trained = False
+    for seed in range(8):
+        X = [f"B popular {seed}"] * 10 + [f"B {seed} {i}" for i in range(50)]
+        X += [f"A {seed} {i}" for i in range(1_200)]
+        names = None if by else [prompt[0] for prompt in X]
+        parts = {**PARTS, "admission": lambda reference, response: True}
+        one = ConformalSampler(Trained(), k_max=2, policy=FEW, epsilon=0.4, **parts)
+        if selects:
+            one = ComponentSelector(
+                one,
+                component_score=lambda prompt, component: 0.5,
+                admission=lambda reference, part: True,
+                alpha=0.4,
+            )
+        one.set_params(groups=Groups(by=by))
+        told = warnings_of(one.fit, X, ["same"] * len(X), groups=names)
+        record = one.calibration_
+        a, b = (record.rules[name].claim for name in "AB")
+        assert a.repeated is None
+        assert b.holds
+        assert f"Group 'B': {b.repeated}" in told
+        assert "prompts repeat an earlier one" in b.repeated
+        trained |= 0 not in one.calibration_indices_
+        if trained:
+            break
+    assert trained
+    if not selects:
+        # which of those that are left out are of a group that is given anew is not known
+        names = [X[i][0].lower() for i in one.calibration_indices_]
+        one.set_params(groups=Groups())
+        warnings_of(one.calibrate, one.calibration_data_, groups=names)
+        assert "prompts repeat an earlier one" in one.calibration_.rules["b"].claim.repeated
+
+
+def test_a_popular_prompt_that_trained_the_generator_and_may_be_answered():
+    trained = False
+    for seed in range(8):
+        X = [f"popular {seed}"] * 12 + [f"popular {seed} {i}" for i in range(150)]
+        X += [f"other {seed} {i}" for i in range(1_200)]
+        parts = {**PARTS, "admission": lambda reference, response: response == "same"}
+        one = ConformalSampler(Trained(), k_max=3, policy=AnswerPolicy(0.2), **parts)
+        told = warnings_of(one.fit, X, ["same"] * len(X))
+        assert one.calibration_.claim.holds
+        trained |= 0 not in one.calibration_indices_
+        if trained:
+            break
+    assert trained
+    assert "prompts repeat an earlier one" in told
 
 
 def test_each_copy_of_a_prompt_is_at_stake_by_itself():
