@@ -395,7 +395,7 @@ class CalibratedEstimator(  # type: ignore[call-arg]
         names: list[Hashable] | None,
         groups: object,
     ) -> list[Part]:
-        """The tested parts, with those that are left out of each.
+        """The tested parts, with the left out prompts of each.
 
         `names` are the groups of the prompts of data, and `groups` what ``calibrate`` was given.
         """
