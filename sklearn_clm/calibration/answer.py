@@ -82,8 +82,8 @@ Values: TypeAlias = float | np.ndarray
 
 
 @dataclass(frozen=True)
-class AnswerPath:
-    """A model of texts, and a path of descending levels.
+class LearntAnswers:
+    """A model of texts, and descending levels to test.
 
     Both come from the optimisation part.
     `shares` and `risks` are the expected shares of prompts answered and of wrong answers at each.
@@ -110,8 +110,8 @@ class AnswerPath:
         """Chance of each level to pass with n prompts."""
         return chances_to_pass(self.shares, self.risks, self.n_seen, n, alpha, delta)
 
-    def after(self, start: int, stop: int | None = None) -> "AnswerPath":
-        """The path of the levels from a start on."""
+    def after(self, start: int, stop: int | None = None) -> "LearntAnswers":
+        """The same with the levels from a start on."""
         some = slice(start, stop)
         return replace(
             self, levels=self.levels[some], shares=self.shares[some], risks=self.risks[some]
@@ -151,9 +151,9 @@ class _Answers(NamedTuple):
 
 
 class _Candidate(NamedTuple):
-    """A path, with what it is expected to give."""
+    """What may be learnt, and what it promises to give."""
 
-    path: AnswerPath
+    learnt: LearntAnswers
     answered: float  # share of prompts, at the level that passes last; 0 where none passes
     price: float  # of a prompt's draws, where a level passes
 
@@ -168,8 +168,8 @@ def search_answers(
     *,
     draw_price: float | None = 0.0,
     share_of_delta: float = 1.0,
-) -> AnswerPath:
-    """Learn a path for a calibration with n other prompts.
+) -> LearntAnswers:
+    """Learn answers for a calibration with n other prompts.
 
     A draw costs as many answers as `draw_price` says; None: answers are nearly as many as can be,
     by the cheapest draws. Its tests have `share_of_delta` of delta.
@@ -183,7 +183,7 @@ def search_answers(
         sure = sureness(answers.chance, patience)
         levels = _levels(sure)
         shares, risks, _ = _measured(levels, sure, answers)
-        path = AnswerPath(
+        learnt_answers = LearntAnswers(
             model,
             patience,
             data.n_prompts,
@@ -192,9 +192,11 @@ def search_answers(
             risks,
             share_of_delta=share_of_delta,
         )
-        chances = path.chances(n, alpha, share_of_delta * delta)
-        candidates += _with_cuts(path, answers, chances, draw_price, is_labeled=is_labeled)
-    return _best(candidates, draw_price).path
+        chances = learnt_answers.chances(n, alpha, share_of_delta * delta)
+        candidates += _with_cuts(
+            learnt_answers, answers, chances, draw_price, is_labeled=is_labeled
+        )
+    return _best(candidates, draw_price).learnt
 
 
 def _learnt_model(
@@ -229,14 +231,14 @@ def _learnt_model(
 
 
 def _with_cuts(
-    path: AnswerPath,
+    learnt_answers: LearntAnswers,
     answers: _Answers,
     chances: np.ndarray,
     draw_price: float | None,
     *,
     is_labeled: bool,
 ) -> list[_Candidate]:
-    """A path with cuts, each with what it gives.
+    """What was learnt, with each cut.
 
     `chances` are those of its levels to pass.
     """
@@ -250,11 +252,11 @@ def _with_cuts(
 
     candidates = []
     # a cut saves draws, and answers nobody more
-    cuts = [0.0] if draw_price == 0.0 else path.levels[start] * _CUTS
+    cuts = [0.0] if draw_price == 0.0 else learnt_answers.levels[start] * _CUTS
     for cut in cuts:
-        sure = sureness(answers.chance, path.patience, cut)
-        shares, risks, prices = _measured(path.levels, sure, answers)
-        with_cut = replace(path, shares=shares, risks=risks, cut=float(cut))
+        sure = sureness(answers.chance, learnt_answers.patience, cut)
+        shares, risks, prices = _measured(learnt_answers.levels, sure, answers)
+        with_cut = replace(learnt_answers, shares=shares, risks=risks, cut=float(cut))
         answered = chance_last @ shares[start:]
         price = chance_last @ prices[start:] / chance_any
         candidates.append(_Candidate(with_cut, answered, price))
@@ -379,69 +381,69 @@ class AnswerSteps(TablePath):
     what: ClassVar[str] = "level of answers"
     parts: ClassVar[tuple[str, str]] = ("learns the policy", "finds its level")
 
-    def __init__(self, table: Table, rows: np.ndarray, path: AnswerPath) -> None:
+    def __init__(self, table: Table, rows: np.ndarray, answers: LearntAnswers) -> None:
         self.table = table
         self.rows = rows
-        self.path = path
+        self.answers = answers
         self.sure = np.full((len(rows), table.k_max), -np.inf)
         self.texts = np.zeros(self.sure.shape, dtype=np.intp)
         self.n_made = np.zeros(len(rows), dtype=np.intp)  # draws
         self.ends_early = np.zeros(len(rows), dtype=bool)  # before the highest level decides
-        paths = path.model.paths(len(rows))
+        paths = answers.model.paths(len(rows))
         in_reach = table.in_reach(rows)
         waiting = np.arange(len(rows))
         for k in range(table.k_max):
             ends = in_reach[waiting] == k
             self.ends_early[waiting[ends]] = True
             waiting = waiting[~ends]
-            text, _ = path.model.after_next_draw(table, rows[waiting], paths, waiting)
+            text, _ = answers.model.after_next_draw(table, rows[waiting], paths, waiting)
             # the answer is the text of the largest chance after this draw
             chance = text.max(axis=1)
             self.texts[waiting, k] = first_of_largest(text)
             self.n_made[waiting] = k + 1
-            self.sure[waiting, k] = sure_after(chance, path.patience[k])
-            hopeless = hopeless_after(chance, k + 1, path.k_max, path.cut)
+            self.sure[waiting, k] = sure_after(chance, answers.patience[k])
+            hopeless = hopeless_after(chance, k + 1, answers.k_max, answers.cut)
             # who answers at the highest level answers, with the same draw, at every lower one
-            waiting = waiting[(self.sure[waiting, k] < path.levels[0]) & ~hopeless]
+            waiting = waiting[(self.sure[waiting, k] < answers.levels[0]) & ~hopeless]
 
     def __len__(self) -> int:
-        return len(self.path.levels)
+        return len(self.answers.levels)
 
     def members(self, step: int) -> DrawEntries:
         """The answers at a level."""
-        answered, draws = answered_at(self.sure, self.path.levels[step])
+        answered, draws = answered_at(self.sure, self.answers.levels[step])
         owner = np.flatnonzero(answered)
         texts = self.texts[owner, draws[owner] - 1]
         return DrawEntries(self.table, self.rows[owner], texts, owner, len(self.rows))
 
     def sizes(self, step: int) -> np.ndarray:
         """Which prompts are answered, as numbers."""
-        answered, _ = answered_at(self.sure, self.path.levels[step])
+        answered, _ = answered_at(self.sure, self.answers.levels[step])
         return answered.astype(np.intp)
 
     def draws(self, step: int) -> np.ndarray:
         """Number of draws taken for each prompt."""
-        answered, draws = answered_at(self.sure, self.path.levels[step])
+        answered, draws = answered_at(self.sure, self.answers.levels[step])
         return np.where(answered, draws, self.n_made)
 
     def unfinished(self, step: int) -> np.ndarray:
         """Which prompts lack draws that decide at a level."""
-        answered, _ = answered_at(self.sure, self.path.levels[step])
+        answered, _ = answered_at(self.sure, self.answers.levels[step])
         return np.asarray(self.ends_early & ~answered)
 
     def only(self, step: int) -> "AnswerSteps":
         """The path of this level alone."""
         alone = copy.copy(self)  # with the same draws
-        alone.path = self.path.after(step, step + 1)
+        alone.answers = self.answers.after(step, step + 1)
         return alone
 
     def on(self, rows: np.ndarray) -> "AnswerSteps":
         """The same levels on other prompts."""
-        return AnswerSteps(self.table, rows, self.path)
+        return AnswerSteps(self.table, rows, self.answers)
 
     def expected_losses(self) -> np.ndarray:
         """What each level is expected to err."""
-        return self.path.risks
+        return self.answers.risks
 
 
 class AnswerRule(ExitRule):

@@ -106,7 +106,7 @@ class PlainModel(TextModel):
 
 
 @dataclass(frozen=True)
-class PlainPath:
+class PlainAnswers:
     """Answers by a score that needs no learning."""
 
     model: PlainModel
@@ -152,13 +152,13 @@ class PlainSteps(TablePath):
     what: ClassVar[str] = "level of answers"
     parts: ClassVar[tuple[str, str]] = ("tells whether texts repeat", "finds its level")
 
-    def __init__(self, table: Table, rows: np.ndarray, path: PlainPath, fewest: int) -> None:
+    def __init__(self, table: Table, rows: np.ndarray, answers: PlainAnswers, fewest: int) -> None:
         self.table = table
         self.rows = rows
-        self.path = path
+        self.answers = answers
         self.fewest = fewest
-        model = path.model
-        shape = (len(rows), path.k_max)
+        model = answers.model
+        shape = (len(rows), answers.k_max)
         self.texts = np.zeros(shape, dtype=np.intp)
         self.sure = np.full(shape, -np.inf)  # score of an answer that no later draw changes
         self.reach = np.full(shape, np.inf)  # largest score that later draws can bring
@@ -173,7 +173,7 @@ class PlainSteps(TablePath):
             self.sure[drawn, k:] = sure[:, np.newaxis]
             self.reach[drawn, k:] = reach[:, np.newaxis]
         levels = levels_of(self.reach[:, -1], model.score, fewest, model.k_max)
-        self.levels = levels[: max(int(np.sum(levels >= path.least)), 1)]
+        self.levels = levels[: max(int(np.sum(levels >= answers.least)), 1)]
         self.first_certifiable = 0
         if table.has_holes:
             lowest_start = start_of(self.sure[:, -1], fewest)
@@ -219,7 +219,7 @@ class PlainSteps(TablePath):
 
     def on(self, rows: np.ndarray) -> "PlainSteps":
         """The same levels on other prompts."""
-        steps = PlainSteps(self.table, rows, self.path, self.fewest)
+        steps = PlainSteps(self.table, rows, self.answers, self.fewest)
         # the path's, not those that these prompts would reach
         steps.levels = self.levels
         steps.first_certifiable = self.first_certifiable

@@ -11,7 +11,7 @@ from sklearn_clm.calibration import CalibrationData, clopper_pearson
 from sklearn_clm.calibration.checks import check_level
 from sklearn_clm.calibration.data import check_data
 from sklearn_clm.calibration.table import Table
-from sklearn_clm.calibration.vote import PlainModel, PlainPath, PlainSteps, votes_in_words
+from sklearn_clm.calibration.vote import PlainAnswers, PlainModel, PlainSteps, votes_in_words
 from sklearn_clm.calibration.words import counted
 from sklearn_clm.evaluation.markdown import markdown_table
 from sklearn_clm.evaluation.sizes import prompts_to_collect
@@ -112,8 +112,8 @@ def plan_answers(
     for name, value in {"alpha": alpha, "delta": delta, "power": power}.items():
         check_level(value, name)
 
-    path = PlainPath(PlainModel("vote", data.k_max))
-    steps = PlainSteps(Table(data), np.arange(data.n_prompts), path, fewest=1)
+    vote = PlainAnswers(PlainModel("vote", data.k_max))
+    steps = PlainSteps(Table(data), np.arange(data.n_prompts), vote, fewest=1)
     # what draws that end early leave open counts as answered, and wrong
     n_open = np.array([steps.unfinished(step).sum() for step in range(len(steps))])
     n_with_answer = np.array([steps.sizes(step).sum() for step in range(len(steps))])

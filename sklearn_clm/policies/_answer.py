@@ -11,7 +11,7 @@ from sklearn.utils._param_validation import HasMethods, Interval, StrOptions
 
 from sklearn_clm._exceptions import naming_parameters
 from sklearn_clm.calibration import CalibrationData, Claim, prompts_needed
-from sklearn_clm.calibration.answer import AnswerPath, AnswerSteps, search_answers
+from sklearn_clm.calibration.answer import AnswerSteps, LearntAnswers, search_answers
 from sklearn_clm.calibration.checks import check_level
 from sklearn_clm.calibration.claim import Promise
 from sklearn_clm.calibration.data import check_data, prompt_digests
@@ -24,8 +24,8 @@ from sklearn_clm.calibration.tests import BettingTest, BinomialTest
 from sklearn_clm.calibration.tiers import Tiers, check_tiers
 from sklearn_clm.calibration.vote import (
     SINGLE_VOTE,
+    PlainAnswers,
     PlainModel,
-    PlainPath,
     PlainScore,
     PlainSteps,
     fewest_answers,
@@ -45,19 +45,19 @@ _TEACHING_SHARE = 3 / 25  # of the prompts ...
 _ENOUGH_TO_TEACH = 36  # ... and of few so many: more would answer less than if they tested
 
 
-class EitherPath(NamedTuple):
+class VoteAndLearnt(NamedTuple):
     """A vote and what was learnt, to share delta."""
 
-    vote: PlainPath
-    learnt: AnswerPath
+    vote: PlainAnswers
+    learnt: LearntAnswers
 
     @classmethod
-    def sharing_delta(cls, vote: PlainPath, learnt: AnswerPath) -> Self:
+    def sharing_delta(cls, vote: PlainAnswers, learnt: LearntAnswers) -> Self:
         """Both, the vote with what `learnt` leaves of delta."""
         return cls(replace(vote, share_of_delta=1.0 - learnt.share_of_delta), learnt)
 
     @property
-    def vote_alone(self) -> PlainPath:
+    def vote_alone(self) -> PlainAnswers:
         """The vote with all of delta."""
         return replace(self.vote, share_of_delta=1.0)
 
@@ -77,11 +77,11 @@ class EitherPath(NamedTuple):
         return self.learnt.seen
 
 
-OnePath: TypeAlias = AnswerPath | PlainPath
-AnyPath: TypeAlias = OnePath | EitherPath
+OneAnswers: TypeAlias = LearntAnswers | PlainAnswers
+AnyAnswers: TypeAlias = OneAnswers | VoteAndLearnt
 
 
-class AnswerPolicy(Policy[AnyPath, AnswerSteps | PlainSteps, BinomialTest]):
+class AnswerPolicy(Policy[AnyAnswers, AnswerSteps | PlainSteps, BinomialTest]):
     """One answer where it is likely right; others are escalated.
 
     The answer is the text that most draws give, or the one that a classifier finds likeliest to be
@@ -116,7 +116,7 @@ class AnswerPolicy(Policy[AnyPath, AnswerSteps | PlainSteps, BinomialTest]):
 
     Attributes
     ----------
-    path_ : AnswerPath, PlainPath or EitherPath
+    answers_ : LearntAnswers, PlainAnswers or VoteAndLearnt
         What :meth:`fit` learnt or chose: it is used as it is, and all prompts calibrate.
 
     Notes
@@ -136,7 +136,7 @@ class AnswerPolicy(Policy[AnyPath, AnswerSteps | PlainSteps, BinomialTest]):
     """
 
     rule: ClassVar[type[Rule]] = AnswerLevel
-    _learnt_as: ClassVar[str] = "path_"
+    _learnt_as: ClassVar[str] = "answers_"
     risk: Risk = WrongAnswers()
     guarantee: Literal["pac", "marginal"] = "pac"
     _parameter_constraints: ClassVar[dict[str, list[object]]] = {
@@ -176,7 +176,7 @@ class AnswerPolicy(Policy[AnyPath, AnswerSteps | PlainSteps, BinomialTest]):
     def early_ends(self) -> Literal["none", "own", "any"]:  # type: ignore[override]
         """Which draws may end early."""
         # a vote is the same whatever other prompts have shown
-        return "any" if isinstance(self.learnt, PlainPath) else "own"
+        return "any" if isinstance(self.learnt, PlainAnswers) else "own"
 
     @property
     def learns(self) -> bool:
@@ -217,33 +217,33 @@ class AnswerPolicy(Policy[AnyPath, AnswerSteps | PlainSteps, BinomialTest]):
         """Whether of n prompts, where these `repeat`, enough have votes."""
         return bool(repeat.sum() * n >= fewest_answers(self.alpha, delta) * len(repeat))
 
-    def search(self, table: Table, rows: np.ndarray, claim: Claim, judging: Judging) -> AnyPath:
+    def search(self, table: Table, rows: np.ndarray, claim: Claim, judging: Judging) -> AnyAnswers:
         k_max = table.k_max
         tiers = table.tiers
         n = table.data.n_prompts
         plain = self._plain_model(k_max, tiers)
         if not len(rows):
-            return PlainPath(plain)
-        # an audit tests one path alone, and a vote has no part of the prompts that chooses its step
+            return PlainAnswers(plain)
+        # an audit tests one of both, and no part of the prompts chooses the step of a vote
         part = table.part(rows)
         may_vote = self._may_vote(k_max, tiers) and not judging.audits
         if may_vote:
             # the draws of these prompts tell whether texts repeat; no label does
             may_vote = self._enough(votes_of(part, plain) > SINGLE_VOTE, n, claim.delta)
             if may_vote and n < _ENOUGH_FOR_BOTH:
-                return PlainPath(plain, least=SINGLE_VOTE)
+                return PlainAnswers(plain, least=SINGLE_VOTE)
         # a vote is tested on all n prompts, what is learnt on those that taught nothing
         labels, _ = judging.labels(table, rows, table.texts[rows])
         labelled = part.with_labels(labels)
         learnt = self._learnt(labelled, n - len(rows), claim.delta, tiers, beside_vote=may_vote)
         if not may_vote:
             return learnt
-        return EitherPath.sharing_delta(PlainPath(plain, least=SINGLE_VOTE), learnt)
+        return VoteAndLearnt.sharing_delta(PlainAnswers(plain, least=SINGLE_VOTE), learnt)
 
     def fit(
         self, data: CalibrationData, *, delta: float = 0.05, tiers: Tiers | None = None
     ) -> Self:
-        """Learn the path from other prompts, with labels or without.
+        """Learn answers from other prompts, with labels or without.
 
         All prompts that are calibrated later then test it.
 
@@ -268,16 +268,16 @@ class AnswerPolicy(Policy[AnyPath, AnswerSteps | PlainSteps, BinomialTest]):
         plain = self._plain_model(data.k_max, tiers)
         n = data.n_prompts
         seen = prompt_digests(data.take(data.order()))
-        self.path_: AnyPath
+        self.answers_: AnyAnswers
         may_vote = self._may_vote(data.k_max, tiers)
         # a vote needs no labels, and what is learnt without them knows no more
         is_unlabeled = not np.any(data.labels >= 0)
         if (may_vote and is_unlabeled) or self.score in ("vote", "quality"):
-            self.path_ = PlainPath(plain, seen=seen)
+            self.answers_ = PlainAnswers(plain, seen=seen)
             return self
         learnt = replace(self._learnt(data, n, delta, tiers, beside_vote=may_vote), seen=seen)
-        vote = PlainPath(plain, seen=seen)
-        self.path_ = EitherPath.sharing_delta(vote, learnt) if may_vote else learnt
+        vote = PlainAnswers(plain, seen=seen)
+        self.answers_ = VoteAndLearnt.sharing_delta(vote, learnt) if may_vote else learnt
         return self
 
     def _plain_model(self, k_max: int, tiers: Tiers | None) -> PlainModel:
@@ -297,7 +297,7 @@ class AnswerPolicy(Policy[AnyPath, AnswerSteps | PlainSteps, BinomialTest]):
         tiers: Tiers | None,
         *,
         beside_vote: bool = False,
-    ) -> AnswerPath:
+    ) -> LearntAnswers:
         """What prompts tell n others, which test it."""
         data = data.take(data.order())  # folds, and rounded sums, go by the order of rows
         if self.estimator is not None:
@@ -325,18 +325,18 @@ class AnswerPolicy(Policy[AnyPath, AnswerSteps | PlainSteps, BinomialTest]):
             )
 
     def path_on(
-        self, learnt: AnyPath, table: Table, part: Part, rows: np.ndarray
+        self, learnt: AnyAnswers, table: Table, part: Part, rows: np.ndarray
     ) -> AnswerSteps | PlainSteps:
-        # two paths come one after the other (`_tests_of`), and audits refuse them
-        path = cast(OnePath, learnt)
-        delta = part.delta * path.share_of_delta
-        if isinstance(path, PlainPath):
-            return PlainSteps(table, rows, path, fewest_answers(self.alpha, delta))
-        start = path.start(len(part.rows), self.alpha, delta)
-        return AnswerSteps(table, rows, path.after(start))
+        # two come one after the other (`_tests_of`), and audits refuse them
+        answers = cast(OneAnswers, learnt)
+        delta = part.delta * answers.share_of_delta
+        if isinstance(answers, PlainAnswers):
+            return PlainSteps(table, rows, answers, fewest_answers(self.alpha, delta))
+        start = answers.start(len(part.rows), self.alpha, delta)
+        return AnswerSteps(table, rows, answers.after(start))
 
     def test_of(self, path: AnswerSteps | PlainSteps, claim: Claim) -> BinomialTest:
-        delta = claim.delta * path.path.share_of_delta
+        delta = claim.delta * path.answers.share_of_delta
         return BinomialTest(path, self.risk, claim.level, delta)
 
     def certify(
@@ -352,18 +352,18 @@ class AnswerPolicy(Policy[AnyPath, AnswerSteps | PlainSteps, BinomialTest]):
             return replace(outcome, step=None)
         return outcome
 
-    def rule_for(self, learnt: AnyPath, table: Table, part: Part, claim: Claim) -> Rule:
+    def rule_for(self, learnt: AnyAnswers, table: Table, part: Part, claim: Claim) -> Rule:
         planned = self._tests_of(learnt, part)
         if len(planned) == 1:
-            path, tested = planned[0]
-            return super().rule_for(path, table, tested, claim)
+            answers, tested = planned[0]
+            return super().rule_for(answers, table, tested, claim)
 
         # while one is tested, people are told that the other may ask for any text
         n_judged_before = table.n_judgements
         rules = []
         with bounding(table.judge, part.all_rows, partial(self._unjudged, table, part.all_rows)):
-            for path, tested in planned:
-                rules.append(super().rule_for(path, table, tested, claim))
+            for answers, tested in planned:
+                rules.append(super().rule_for(answers, table, tested, claim))
         better = max(rules, key=self._worth)  # of equals the first, the vote
         if not table.is_lazy or better.outcome is None:
             return better
@@ -371,16 +371,16 @@ class AnswerPolicy(Policy[AnyPath, AnswerSteps | PlainSteps, BinomialTest]):
         n_judged = table.n_judgements - n_judged_before
         return better.having(outcome=replace(better.outcome, n_judgements=n_judged))
 
-    def _tests_of(self, learnt: AnyPath, part: Part) -> list[tuple[OnePath, Part]]:
-        """Which paths are tested, and on which prompts.
+    def _tests_of(self, learnt: AnyAnswers, part: Part) -> list[tuple[OneAnswers, Part]]:
+        """Which answers are tested, and on which prompts.
 
-        Each path knows its share of delta (``calibration/vote.py``).
+        Each knows its share of delta (``calibration/vote.py``).
         """
-        if isinstance(learnt, AnswerPath):
+        if isinstance(learnt, LearntAnswers):
             return [(learnt, part)]
         # no label has chosen a vote: those that taught test it, too
         everybody = part._replace(rows=part.all_rows)
-        if isinstance(learnt, PlainPath):
+        if isinstance(learnt, PlainAnswers):
             return [(learnt, everybody)]
         # a group may be small, and so may all prompts where others taught
         if len(everybody.rows) < _ENOUGH_FOR_BOTH:
@@ -395,8 +395,8 @@ class AnswerPolicy(Policy[AnyPath, AnswerSteps | PlainSteps, BinomialTest]):
         # open prompts are not known to be answered
         return float(rule.outcome.sizes.mean() - price * rule.outcome.draws.mean())
 
-    def learnt_of(self, path: AnswerSteps | PlainSteps) -> AnyPath:
-        return path.path
+    def learnt_of(self, path: AnswerSteps | PlainSteps) -> AnyAnswers:
+        return path.answers
 
     def rule_at(
         self, path: AnswerSteps | PlainSteps, outcome: Outcome, claim: Claim
@@ -404,8 +404,8 @@ class AnswerPolicy(Policy[AnyPath, AnswerSteps | PlainSteps, BinomialTest]):
         claim = replace(claim, answered=outcome.size if outcome.stops_known else None)
         knows_texts = path.table.knows_texts
         if isinstance(path, PlainSteps):
-            return PlainLevel(claim, path.path.model, knows_texts, float(path.levels[0]))
-        learnt = path.path
+            return PlainLevel(claim, path.answers.model, knows_texts, float(path.levels[0]))
+        learnt = path.answers
         return AnswerLevel(
             claim,
             learnt.model,
@@ -418,7 +418,7 @@ class AnswerPolicy(Policy[AnyPath, AnswerSteps | PlainSteps, BinomialTest]):
     def advice(self, path: AnswerSteps | PlainSteps, outcome: Outcome, claim: Claim) -> str:
         m = outcome.n_counted
         allowed = outcome.n_errors_allowed
-        needed = prompts_needed(self.alpha, claim.delta * path.path.share_of_delta)
+        needed = prompts_needed(self.alpha, claim.delta * path.answers.share_of_delta)
         where = "At the first level that was tested"
         tolerated = f"; it takes {needed} answers at least, even if none is wrong"
         if m >= needed:

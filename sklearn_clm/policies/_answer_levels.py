@@ -6,12 +6,12 @@ from typing import Any, ClassVar, Self
 import numpy as np
 
 from sklearn_clm.calibration import CalibrationData, Claim
-from sklearn_clm.calibration.answer import AnswerPath, AnswerRule, AnswerSteps
+from sklearn_clm.calibration.answer import AnswerRule, AnswerSteps, LearntAnswers
 from sklearn_clm.calibration.set_scores import SetScoreLike
 from sklearn_clm.calibration.table import Table
 from sklearn_clm.calibration.vote import (
+    PlainAnswers,
     PlainModel,
-    PlainPath,
     PlainRule,
     PlainSteps,
     votes_in_words,
@@ -75,9 +75,9 @@ class AnswerLevel(LevelRule):
         # shares and risks choose levels; here the level is given
         level = np.array([self.level])
         unknown = np.array([np.nan])
-        path = AnswerPath(self.model, self.patience, 0, level, unknown, unknown, self.cut)
-        answers = AnswerSteps(Table(data), np.arange(data.n_prompts), path)
-        answered = answers.members(0)
+        learnt = LearntAnswers(self.model, self.patience, 0, level, unknown, unknown, self.cut)
+        path = AnswerSteps(Table(data), np.arange(data.n_prompts), learnt)
+        answered = path.members(0)
         members = np.zeros(data.quality.shape, dtype=bool)
         members[answered.rows, answered.draws] = True
         return members
@@ -128,9 +128,9 @@ class PlainLevel(AnswerLevel):
 
     def shown(self, data: CalibrationData, set_score: SetScoreLike) -> np.ndarray:
         rows = np.arange(data.n_prompts)
-        answers = PlainSteps(Table(data), rows, PlainPath(self.model), 1)
+        path = PlainSteps(Table(data), rows, PlainAnswers(self.model), 1)
         members = np.zeros(data.quality.shape, dtype=bool)
-        members[rows, answers.texts[:, -1]] = answers.sure[:, -1] >= self.level
+        members[rows, path.texts[:, -1]] = path.sure[:, -1] >= self.level
         return members
 
     def stopping(self) -> PlainRule:

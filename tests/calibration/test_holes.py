@@ -29,7 +29,7 @@ from sklearn_clm.calibration.surface import evaluate_configurations
 from sklearn_clm.calibration.table import Table
 from sklearn_clm.calibration.tests import BinomialTest, NestedTest
 from sklearn_clm.calibration.thresholds import ThresholdPath
-from sklearn_clm.calibration.vote import PlainModel, PlainPath, PlainSteps, fewest_answers
+from sklearn_clm.calibration.vote import PlainAnswers, PlainModel, PlainSteps, fewest_answers
 from sklearn_clm.evaluation import plan
 from sklearn_clm.generators import PrecomputedGenerator
 from sklearn_clm.inspection import CalibrationReport
@@ -182,13 +182,13 @@ def few_counts(data, stop, rng, share=0.05):
 @cache
 def learnt_answers(k, draw_price):
     policy = AnswerPolicy(0.3, score="learnt", draw_price=draw_price)
-    return policy.fit(answers_of(200, k, 0.3, 20_000 + k)).path_
+    return policy.fit(answers_of(200, k, 0.3, 20_000 + k)).answers_
 
 
 def paths_of_answers(data, alpha, draw_price=0.0):
     """A vote, and what was learnt, on some data."""
     table, rows = Table(data), np.arange(data.n_prompts)
-    vote = PlainPath(PlainModel("vote", data.k_max))
+    vote = PlainAnswers(PlainModel("vote", data.k_max))
     yield PlainSteps(table, rows, vote, fewest_answers(alpha, 0.05))
     yield AnswerSteps(table, rows, learnt_answers(data.k_max, draw_price))
 
@@ -196,7 +196,7 @@ def paths_of_answers(data, alpha, draw_price=0.0):
 def certified_level(path, alpha):
     """The last level that passes, inf where none may be used."""
     n_passed = count_passed(BinomialTest(path, WrongAnswers(), alpha, 0.05).passes, len(path))
-    levels = path.levels if isinstance(path, PlainSteps) else path.path.levels
+    levels = path.levels if isinstance(path, PlainSteps) else path.answers.levels
     return levels[n_passed - 1] if n_passed > path.first_certifiable else np.inf
 
 
@@ -223,7 +223,7 @@ def test_a_vote_is_decided_as_soon_as_no_draw_can_change_it():
     texts = np.array([[0, 0, 0, 1, 1], [0, 1, 0, 0, 1], [0, 0, 1, 1, 1]])
     full = data_of(texts, texts == 0)
     cut = with_holes(full, np.array([3, 4, 3]))
-    path = PlainSteps(Table(cut), np.arange(3), PlainPath(PlainModel("vote", 5)), 1)
+    path = PlainSteps(Table(cut), np.arange(3), PlainAnswers(PlainModel("vote", 5)), 1)
     three = int(np.flatnonzero((path.levels < 3) & (path.levels > 2))[-1])
     # 3 of 5 votes: the first two have them; the third has two that can still become three, or not
     assert path.sizes(three).tolist() == [1, 1, 0]

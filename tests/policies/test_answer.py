@@ -10,7 +10,7 @@ from sklearn.base import clone
 from sklearn.linear_model import LogisticRegression
 
 from sklearn_clm import ConformalSampler, NullCalibrationWarning
-from sklearn_clm.calibration.answer import AnswerPath, AnswerSteps
+from sklearn_clm.calibration.answer import AnswerSteps, LearntAnswers
 from sklearn_clm.calibration.table import Table
 from sklearn_clm.generators import PrecomputedGenerator
 from sklearn_clm.inspection import CalibrationReport
@@ -163,9 +163,9 @@ def test_hopeless_prompts_are_drawn_from_no_more():
     assert all(one.stopped and not len(one) and one.n_samples >= 5 for one in early)
     data = sampler.calibration_data_
     one = np.array([rule.level])
-    path = AnswerPath(rule.model, rule.patience, 0, one, one, one, cut=rule.cut)
-    answers = AnswerSteps(Table(data), np.arange(300), path)
-    assert np.array_equal(sampler.predict(prompts[:300]).n_samples, answers.draws(0))
+    answers = LearntAnswers(rule.model, rule.patience, 0, one, one, one, cut=rule.cut)
+    path = AnswerSteps(Table(data), np.arange(300), answers)
+    assert np.array_equal(sampler.predict(prompts[:300]).n_samples, path.draws(0))
 
 
 def test_a_path_may_be_learnt_without_labels():

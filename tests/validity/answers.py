@@ -9,7 +9,7 @@ from typing import NamedTuple
 import numpy as np
 
 from sklearn_clm.calibration import CalibrationData, Claim, critical_count
-from sklearn_clm.calibration.answer import AnswerPath, AnswerSteps
+from sklearn_clm.calibration.answer import AnswerSteps, LearntAnswers
 from sklearn_clm.calibration.certify import count_passed
 from sklearn_clm.calibration.rows import Part
 from sklearn_clm.calibration.table import Table
@@ -23,28 +23,28 @@ from .procedures import Setting
 from .worlds import World, make_world, named
 
 
-class _Path(NamedTuple):
-    """One of a few paths, and the text with which each level answers each prompt of a world."""
+class _Learnt(NamedTuple):
+    """What was learnt, and the text with which each level answers each prompt of a world."""
 
-    path: AnswerPath
+    answers: LearntAnswers
     texts: np.ndarray  # (levels, prompts), -1 where nothing is answered
 
 
 @functools.lru_cache(maxsize=64)
-def _learnt(name: str, variant: int, setting: Setting, kind: str) -> _Path:
+def _learnt(name: str, variant: int, setting: Setting, kind: str) -> _Learnt:
     world, rng = make_world(name), np.random.default_rng([variant, 3])
     data = world.population.take(world.draw(N_OPTIMIZATION, rng))
     labels = data.labels if kind == "labeled" else np.full(data.labels.shape, -1, dtype=np.int8)
     data = _with_texts(name, data).with_labels(labels)
     policy = AnswerPolicy(setting.epsilon, score="learnt")
-    path = policy._learnt(data, setting.n, setting.delta, None)
+    learnt = policy._learnt(data, setting.n, setting.delta, None)
     everybody = _population(name)
-    every = AnswerSteps(Table(everybody), np.arange(everybody.n_prompts), path)
-    texts = np.full((len(path.levels), everybody.n_prompts), -1)
-    for j in range(len(path.levels)):
+    every = AnswerSteps(Table(everybody), np.arange(everybody.n_prompts), learnt)
+    texts = np.full((len(learnt.levels), everybody.n_prompts), -1)
+    for j in range(len(learnt.levels)):
         found = every.members(j)
         texts[j, found.rows] = found.draws
-    return _Path(path, texts)
+    return _Learnt(learnt, texts)
 
 
 @functools.cache
@@ -79,15 +79,15 @@ def answers(
     One calibration in ten asks for labels and draws lazily, and must find the level of all labels.
     """
     n, alpha, delta = setting.n, setting.epsilon, setting.delta
-    path, texts = _learnt(world.name, int(rng.integers(4)), setting, kind)
+    learnt, texts = _learnt(world.name, int(rng.integers(4)), setting, kind)
     chosen, right = world.draw(n, rng), _population(world.name).admissible
-    last = _in_order(*_tested(path, texts[:, chosen], right[chosen], setting))
+    last = _in_order(*_tested(learnt, texts[:, chosen], right[chosen], setting))
     if rng.random() < 0.1:
         table = lazy_table(_population(world.name).take(chosen), draws=False)
         part, claim = Part(np.arange(n), np.arange(0), delta), Claim(alpha, delta)
-        found = AnswerPolicy(alpha).rule_for(path, table, part, claim)
+        found = AnswerPolicy(alpha).rule_for(learnt, table, part, claim)
         level = found.level if found.claim.holds else None
-        if level != (None if last is None else path.levels[last]):
+        if level != (None if last is None else learnt.levels[last]):
             raise AssertionError(f"lazily the level is {level}, which is not that of all labels")
     if last is None:
         return None
@@ -95,22 +95,22 @@ def answers(
     return bool(errors[0] > alpha * m[0])
 
 
-def _tested(path: AnswerPath, texts: np.ndarray, right: np.ndarray, setting: Setting):
+def _tested(learnt: LearntAnswers, texts: np.ndarray, right: np.ndarray, setting: Setting):
     """Which levels pass, and the first that is tested."""
     n, alpha, delta = setting.n, setting.epsilon, setting.delta
     m, errors = _errs(texts, right).sum(axis=2)
     passes = (m > 0) & (errors <= critical_count(np.maximum(m, 1), alpha, delta))
-    return passes, path.start(n, alpha, delta)
+    return passes, learnt.start(n, alpha, delta)
 
 
 def coin_answers(
     world: World, set_score, setting: Setting, rng, *, choose=_in_order
 ) -> bool | None:
     """Is a level certified where the answers of each are wrong just above alpha?"""
-    path, texts = _learnt(world.name, int(rng.integers(4)), setting, "labeled")
+    learnt, texts = _learnt(world.name, int(rng.integers(4)), setting, "labeled")
     chosen, k_max = world.draw(setting.n, rng), world.population.k_max
     right = rng.random((setting.n, k_max)) > setting.epsilon + 0.002
-    found = choose(*_tested(path, texts[:, chosen], right, setting))
+    found = choose(*_tested(learnt, texts[:, chosen], right, setting))
     return None if found is None else True
 
 
