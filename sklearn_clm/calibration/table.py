@@ -20,9 +20,15 @@ from sklearn_clm.calibration.tiers import Tiers
 if TYPE_CHECKING:
     from sklearn_clm.calibration.thresholds import ThresholdPath
 
+Draw = Callable[[np.ndarray, int | np.ndarray], None]
+"""``draw(rows, n_draws)``: makes draws until the prompts at `rows` have so many each."""
+
 Judge = Callable[[np.ndarray, np.ndarray], Iterable[bool]]
 """``judge(rows, draws)``: two arrays of positions, of equal length; gives the verdicts in order, as
 they become known. Those given before an error are kept."""
+
+LossesOfSets = Callable[[str, "ThresholdPath", int], np.ndarray]
+"""``losses(name, path, step)``: the loss of that name of each set at a step of a path."""
 
 
 class Table:
@@ -33,25 +39,26 @@ class Table:
     labels. Without `draw` missing draws stay missing, and are holes; without `judge` unknown labels
     stay unknown. `texts`, of shape (n, K), names for each draw the draw in which its text occurs
     first. `budgets` are numbers of draws after which sampling may end, ascending, by default K
-    alone; `tiers` are prices of draws, where they differ. Where other losses are kept,
-    ``losses(name, path, step)`` gives those of the sets at a step of a path.
+    alone; `tiers` are prices of draws, where they differ. Only prompts `at_stake` may err, bool of
+    shape (n,); None: all. `losses` gives other losses of sets, where a claim names some.
     """
-
-    losses: "Callable[[str, ThresholdPath, int], np.ndarray]"
-    at_stake: np.ndarray | None = None  # bool (n,): prompts that may err; None: all
 
     def __init__(
         self,
         data: CalibrationData,
-        draw: Callable[[np.ndarray, int | np.ndarray], None] | None = None,
+        draw: Draw | None = None,
         judge: Judge | None = None,
         *,
         budgets: Sequence[int] | None = None,
         tiers: Tiers | None = None,
+        at_stake: np.ndarray | None = None,
+        losses: LossesOfSets | None = None,
     ) -> None:
         self.data = data
         self.budgets = budgets or [data.k_max]
         self.tiers = tiers
+        self.at_stake = at_stake
+        self.losses = losses
         self._draw = draw
         self.judge = judge
         n, k_max = data.quality.shape

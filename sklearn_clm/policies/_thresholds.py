@@ -4,7 +4,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from numbers import Integral, Real
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar, Literal, cast
 
 import numpy as np
 from sklearn.utils._param_validation import Interval, StrOptions
@@ -26,7 +26,7 @@ from sklearn_clm.calibration.risk import MISSES, CostOfMisses, MissesIfAny, Risk
 from sklearn_clm.calibration.rows import Part
 from sklearn_clm.calibration.set_scores import SetScore, SetScoreLike, get_set_score
 from sklearn_clm.calibration.surface import Weights
-from sklearn_clm.calibration.table import Table
+from sklearn_clm.calibration.table import LossesOfSets, Table
 from sklearn_clm.calibration.tests import BettingTest, BinomialTest
 from sklearn_clm.calibration.thresholds import ThresholdPath
 from sklearn_clm.generators.identity import score_fingerprint
@@ -289,8 +289,9 @@ class ThresholdPolicy(Policy[Frontier, ThresholdPath, BinomialTest[ThresholdPath
         # each at delta, without a correction: all must pass, and the largest of the p-values is a
         # p-value of "some risk is too high"
         tests = []
+        losses_of_sets = cast(LossesOfSets, path.table.losses)  # None where the claim names none
         for name, level in claim.losses.items():
-            losses = partial(path.table.losses, name, path)
+            losses = partial(losses_of_sets, name, path)
             tests.append(BettingTest(name, path, losses, level, claim.delta))
         return tests
 
