@@ -57,10 +57,13 @@ class AuditRecord:
 
     Parameters
     ----------
-    n_refused, n_prompts, n_missed, n_audited : int
+    n_refused, n_prompts, n_missed : int
         As in :func:`two_phase_p_value`.
+    n_planned : int
+        How many audits were planned. Fewer are made where the model admits fewer prompts, or where
+        betting ends before.
     rows : ndarray of int
-        The audited prompts, by position among those of the data; by betting `n_audited` at most.
+        The audited prompts, by position among those of the data.
     prompts, draws : ndarray of int, shape (m,)
         What people judged, all of it admitted by the model: one draw of each audited prompt. Of
         components `prompts` are positions in the flat arrays of the data, and `draws` are 0.
@@ -71,7 +74,7 @@ class AuditRecord:
     n_refused: int
     n_prompts: int
     n_missed: int
-    n_audited: int
+    n_planned: int
     rows: np.ndarray = field(repr=False)
     prompts: np.ndarray = field(repr=False)
     draws: np.ndarray = field(repr=False)

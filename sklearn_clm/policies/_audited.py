@@ -296,7 +296,7 @@ class Audit(Judging):
             n_refused=n_refused,
             n_prompts=n_prompts,
             n_missed=n_missed,
-            n_audited=tested.n_audits,
+            n_planned=tested.n_audits,
             rows=tested.part.rows[finding.audited],
             prompts=prompts,
             draws=draws,
