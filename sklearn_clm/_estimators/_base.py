@@ -1,16 +1,11 @@
 """The base of both estimators: record, files and tags."""
 
-import asyncio
-import contextvars
 import os
-import threading
 from abc import abstractmethod
-from collections.abc import Callable, Hashable, Mapping
-from concurrent.futures import CancelledError, Future
+from collections.abc import Hashable, Mapping
 from contextlib import suppress
 from dataclasses import replace
 from functools import partial
-from importlib import import_module
 from numbers import Integral
 from typing import Any, ClassVar, Generic, Protocol, Self, TypedDict, TypeVar
 
@@ -22,6 +17,7 @@ from sklearn.utils.validation import check_is_fitted
 from sklearn_clm._estimators._agreement import refuse_differences
 from sklearn_clm._estimators._calibration import Calibration, unknown_fields
 from sklearn_clm._estimators._files import write_content
+from sklearn_clm._estimators._threads import import_modules_of_requests, in_thread
 from sklearn_clm._exceptions import check_parameters, report_null, warn
 from sklearn_clm._results import PredictionSets
 from sklearn_clm.caching import DrawMemory
@@ -36,7 +32,6 @@ from sklearn_clm.calibration.rows import Part
 from sklearn_clm.generators.base import Importing
 from sklearn_clm.generators.identity import frozen, parts_of
 from sklearn_clm.generators.prompts import CheckedPrompts, check_prompts
-from sklearn_clm.generators.queue import CANCELLED
 from sklearn_clm.policies import Groups
 from sklearn_clm.policies.groups import groups_of
 from sklearn_clm.policies.shift import Shift
@@ -48,56 +43,7 @@ N_JOBS: list[object] = [
     None,
 ]
 
-
-# what requests would import otherwise, in threads
-_OF_REQUESTS = ("rapidfuzz", "rouge_score.tokenize", "sentencex", "sqlite3", "tqdm.auto")
-
-_Result = TypeVar("_Result")
 DataT_contra = TypeVar("DataT_contra", contravariant=True)
-
-
-def import_modules_of_requests() -> None:
-    """Import what requests need, before there are any."""
-    for name in _OF_REQUESTS:
-        import_module(name)
-
-
-async def in_thread(work: Callable[[], _Result]) -> _Result:
-    """Await the result of work in a daemon thread."""
-    future: Future[_Result] = Future()
-    future.set_running_or_notify_cancel()
-    awaited = asyncio.wrap_future(future)
-
-    def run() -> None:
-        # queues look at it between two draws: a cancelled task begins no further one
-        CANCELLED.set(awaited.cancelled)
-        try:
-            future.set_result(work())
-        except (
-            *(StopIteration, CancelledError, asyncio.CancelledError),
-            *(SystemExit, KeyboardInterrupt),
-        ) as error:
-            # no future holds the first one, so that the task would wait for ever; the next would
-            # cancel a task that nobody has cancelled, and the last end the loop, with all requests
-            future.set_exception(_raisable(error))
-        except BaseException as error:  # the awaiting task raises it
-            future.set_exception(error)
-
-    # not in a pool: slow draws would block other work of the program
-    context = contextvars.copy_context()
-    threading.Thread(target=context.run, args=(run,), daemon=True).start()
-    return await awaited
-
-
-def _raisable(error: BaseException) -> RuntimeError:
-    """An error of the user's that a task can raise."""
-    name = type(error).__name__
-    raisable = RuntimeError(
-        f"generator, scores and functions of groups must raise no {name}, which means something "
-        "else to the task that awaits them; got one instead."
-    )
-    raisable.__cause__ = error
-    return raisable
 
 
 class Collected(Protocol[DataT_contra]):

@@ -16,7 +16,7 @@ from sklearn_clm._estimators._agreement import (
     refuse_differences,
     refuse_other_shift,
 )
-from sklearn_clm._estimators._base import N_JOBS, CalibratedEstimator, in_thread
+from sklearn_clm._estimators._base import N_JOBS, CalibratedEstimator
 from sklearn_clm._estimators._calibration import Calibration, SamplerCalibration
 from sklearn_clm._estimators._collection import SCORES, Collection
 from sklearn_clm._estimators._open_sets import OnAccept, sample_sets
@@ -24,6 +24,7 @@ from sklearn_clm._estimators._precision import check_precision
 from sklearn_clm._estimators._progress import Progress
 from sklearn_clm._estimators._source import DrawSource, source_of
 from sklearn_clm._estimators._table import table_of
+from sklearn_clm._estimators._threads import in_thread
 from sklearn_clm._estimators._watch import Watch
 from sklearn_clm._exceptions import described, naming_parameters, warn_of_supervised_steps
 from sklearn_clm._results import PredictionSets
