@@ -259,16 +259,9 @@ def component_learn_then_test(
         )
     n_valid = int(certified.sum())
 
-    exact = fewest == most
     # a threshold that passes has at most so many errors, one that fails at least so many
     n_errors = np.where(certified, most, fewest).astype(np.int64)
-    # without any component nothing can be wrong
-    smallest = math.nan
-    band = (0.0, 0.0)
-    if len(thresholds):
-        smallest = smallest_epsilon(n_errors[0], n, delta)
-        shares = np.where(exact, most / n, np.nan)
-        band = (float(shares[0]), float(shares[-1]))
+    exact = fewest == most
     return ComponentThreshold(
         n_valid=n_valid,
         position=n_valid - 1 if n_valid else None,
@@ -279,11 +272,20 @@ def component_learn_then_test(
         alpha=alpha,
         delta=delta,
         n_calibration=n,
-        smallest_alpha=smallest,
-        achievable_alpha=band,
+        # without any component nothing can be wrong
+        smallest_alpha=smallest_epsilon(n_errors[0], n, delta) if len(n_errors) else math.nan,
+        achievable_alpha=_losses_at_ends(n_errors, exact, n),
         provenance=data.provenance,
         exact=exact,
     )
+
+
+def _losses_at_ends(n_errors: np.ndarray, exact: np.ndarray, n: int) -> tuple[float, float]:
+    """Mean loss at the highest threshold and at the lowest."""
+    if not len(n_errors):
+        return 0.0, 0.0  # nothing is selected
+    shares = np.where(exact, n_errors / n, np.nan)
+    return float(shares[0]), float(shares[-1])
 
 
 def _count_from(places: np.ndarray, n_thresholds: int) -> np.ndarray:

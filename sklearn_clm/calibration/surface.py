@@ -1,6 +1,5 @@
 """Losses and costs of many configurations on the same prompts."""
 
-from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import TypedDict
 
@@ -11,7 +10,7 @@ from sklearn_clm.calibration._engine import Pairs, sum_over_prompts
 from sklearn_clm.calibration.checks import as_array
 from sklearn_clm.calibration.data import CalibrationData, check_data
 from sklearn_clm.calibration.risk import MISSES, Risk
-from sklearn_clm.calibration.set_scores import SetScoreLike, get_set_score
+from sklearn_clm.calibration.set_scores import SetScore, SetScoreLike, get_set_score
 
 
 class Weights(TypedDict):
@@ -116,42 +115,22 @@ def evaluate_configurations(
     check_data(data)
     configurations = np.asarray(lambdas, dtype=np.float64)
     budget_of = np.broadcast_to(data.k_max if k_max is None else k_max, len(configurations))
-    l1, place_of_l1 = np.unique(configurations[:, 0], return_inverse=True)
-    l2, place_of_l2 = np.unique(configurations[:, 1], return_inverse=True)
-    l3, place_of_l3 = np.unique(configurations[:, 2], return_inverse=True)
-    budgets, place_of_budget = np.unique(budget_of, return_inverse=True)
-    # acceptance depends on similarity and quality alone: one pass for each pair of thresholds
-    codes = place_of_l1 * len(l2) + place_of_l2
-    distinct_codes, place_of_pair = np.unique(codes, return_inverse=True)
-    pairs = Pairs(l1, l2, distinct_codes // len(l2), distinct_codes % len(l2))
-    score = get_set_score(set_score)
+    sums = _Sums(configurations, budget_of, get_set_score(set_score))
     n = data.n_prompts
-
-    def sums(part: CalibrationData, risk: Risk) -> tuple[np.ndarray, int]:
-        totals, unit = sum_over_prompts(part, pairs, l3, score, budgets, risk)
-        return totals[:, place_of_pair, place_of_budget, place_of_l3], unit
-
-    (n_errors, size, samples, excess), unit = sums(data, risk)
+    (n_errors, size, samples, excess), unit = sums.of(data, risk)
+    if at_stake is not None:
+        n_errors = sums.n_errors(data, risk, at_stake)
     # the excess is counted in whole units, so that its sum is exact
     risks = ConfigurationRisks(n_errors, n_errors / n, size / n, samples / n, excess / unit / n)
-    may_err: CalibrationData | None = data
-    if at_stake is not None:
-        may_err = None
-        n_errors = np.zeros_like(n_errors)
-        if np.any(at_stake):
-            may_err = data.take(np.flatnonzero(at_stake))
-            totals, _ = sums(may_err, risk)
-            n_errors = totals[0]
-        risks = replace(risks, n_errors=n_errors, loss=n_errors / n)
     if risk.counts_all:
         return risks
 
     # sets that are not empty count (`check_counts`)
-    n_empty = _n_empty(sums, data)
+    n_empty = sums.n_empty(data)
     n_counted = n - n_empty
     empty_sets_err = bool(risk.errs(np.zeros(1, dtype=np.intp))[0])
-    if empty_sets_err and may_err is not None:
-        n_errors = n_errors - _n_empty(sums, may_err)
+    if empty_sets_err:
+        n_errors = n_errors - (n_empty if at_stake is None else sums.n_empty(data, at_stake))
     share_of_counted = n_errors / np.maximum(n_counted, 1)
     return replace(
         risks,
@@ -163,11 +142,37 @@ def evaluate_configurations(
     )
 
 
-def _n_empty(
-    sums: Callable[[CalibrationData, Risk], tuple[np.ndarray, int]], data: CalibrationData
-) -> np.ndarray:
-    """How many sets of the data are empty, by configuration."""
-    # where every draw is admissible only empty sets miss
-    all_right = data.with_labels(np.ones(data.labels.shape, dtype=np.int8))
-    totals, _ = sums(all_right, MISSES)
-    return np.asarray(totals[0])
+class _Sums:
+    """Sums over prompts for configurations, whose thresholds repeat."""
+
+    def __init__(self, lambdas: np.ndarray, budget_of: np.ndarray, set_score: SetScore) -> None:
+        l1, place_of_l1 = np.unique(lambdas[:, 0], return_inverse=True)
+        l2, place_of_l2 = np.unique(lambdas[:, 1], return_inverse=True)
+        self._l3, self._place_of_l3 = np.unique(lambdas[:, 2], return_inverse=True)
+        self._budgets, self._place_of_budget = np.unique(budget_of, return_inverse=True)
+        # acceptance depends on similarity and quality alone: one pass for each pair of thresholds
+        codes = place_of_l1 * len(l2) + place_of_l2
+        distinct_codes, self._place_of_pair = np.unique(codes, return_inverse=True)
+        self._pairs = Pairs(l1, l2, distinct_codes // len(l2), distinct_codes % len(l2))
+        self._set_score = set_score
+
+    def of(self, data: CalibrationData, risk: Risk) -> tuple[np.ndarray, int]:
+        """Errors, size, samples and excess, with its unit."""
+        totals, unit = sum_over_prompts(
+            data, self._pairs, self._l3, self._set_score, self._budgets, risk
+        )
+        return totals[:, self._place_of_pair, self._place_of_budget, self._place_of_l3], unit
+
+    def n_errors(self, data: CalibrationData, risk: Risk, chosen: np.ndarray | None) -> np.ndarray:
+        """How many prompts err, or how many of the chosen."""
+        if chosen is not None and not np.any(chosen):
+            return np.zeros(len(self._place_of_pair), dtype=np.int64)
+        part = data if chosen is None else data.take(np.flatnonzero(chosen))
+        totals, _ = self.of(part, risk)
+        return np.asarray(totals[0])
+
+    def n_empty(self, data: CalibrationData, chosen: np.ndarray | None = None) -> np.ndarray:
+        """How many sets are empty, or of those chosen."""
+        # where every draw is admissible only empty sets miss
+        all_right = data.with_labels(np.ones(data.labels.shape, dtype=np.int8))
+        return self.n_errors(all_right, MISSES, chosen)
