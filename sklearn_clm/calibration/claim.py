@@ -41,12 +41,10 @@ class Claim:
         The tolerated risk: epsilon of responses, alpha of components and of answers.
     delta : float
         Level of the tests; it has no part in a marginal guarantee.
-    about : {"responses", "responses if any", "cost", "components", "answers", \
-"runs that succeed", "runs that pass"}
-        A set holds an admissible response, or does if it is not empty, or costs little where it
-        does not, or holds only admissible components (but for `max_wrong`), or is one right answer,
-        or empty; runs that would succeed are not stopped, or those that are let through succeed.
-        Or it is the name of a risk of yours.
+    about : str
+        The name of the risk, which :meth:`sentence` puts in words: by default "responses", where a
+        set holds an admissible one; "components", of which a set holds only admissible ones (but
+        for `max_wrong`); "answers"; and so on. Or that of a risk of yours.
     guarantee : {"pac", "marginal"}
         With confidence 1 - delta over the calibration prompts, or on average over calibration and
         new prompts together.

@@ -524,6 +524,21 @@ def test_parameters_of_parts(name, params, log):
     assert not drawn(log)
 
 
+@pytest.mark.parametrize(
+    ("part", "name"),
+    [
+        (part, name)
+        for part in (AnswerPolicy, ExitPolicy, ThresholdPolicy)
+        for name in part._parameter_constraints
+    ],
+)
+def test_every_parameter_of_a_policy_is_checked(part, name, log):
+    new = sampler(log, policy=part(**{name: object()}))
+    refused(lambda: new.fit(X, Y), InvalidParameterError, name)
+    nothing_fitted(new)
+    assert not drawn(log)
+
+
 # --- what estimators are given ---------------------------------------------------------------
 
 # one of each kind: tests/test_prompts.py has the others
