@@ -385,10 +385,11 @@ class SamplerCalibration(Calibration):
 
         claim = self.claim
         error = self.achievable_epsilon.high  # NaN where it is unknown
-        # with other losses the level alone decides nothing, and of another risk than a miss the
-        # first draw's labels do not tell what it errs
+        # with other losses the level alone decides nothing, of another risk than a miss the first
+        # draw's labels do not tell what it errs, and some risks do not count sets of one
         is_about_misses = claim.risk.one_witness_decides and not claim.losses
-        if claim.level >= error and self.k_max > 1 and is_about_misses:
+        single_counts = claim.risk.counts(np.ones(1, dtype=int))[0]
+        if claim.level >= error and self.k_max > 1 and is_about_misses and single_counts:
             name = claim.level_name
             hint = ""
             if claim.level > 0.5:

@@ -277,6 +277,25 @@ def test_a_risk_that_labels_to_come_cannot_test_is_refused_before_any_draw(judgi
     assert log.exists()
 
 
+def test_what_a_single_draw_errs_is_said_where_sets_of_one_count():
+    class OfThree(Risk):
+        about = "sets of three or more"
+        promise = "the set for {who}, where it holds three or more, has an admissible response"
+        counts_all = False
+
+        def counts(self, sizes):
+            return sizes >= 3
+
+    class Large(DistinctTexts):
+        risk = OfThree()
+
+    for policy, is_said in ((DistinctTexts(), True), (Large(), False)):
+        record = fitted(policy=policy, epsilon=0.6).calibration_
+        assert record.certified
+        assert record.achievable_epsilon.high < 0.6
+        assert ("single draw" in str(record)) == is_said
+
+
 def test_people_who_audit_need_a_step_that_is_expected_to_err_so_often():
     judging = AuditedJudging(lambda reference, response: response == reference, n_audits=50)
     with pytest.raises(ValueError, match="AnswerPolicy with score='learnt'"):
