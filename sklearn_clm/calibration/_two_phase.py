@@ -95,7 +95,8 @@ class _Design:
         missed = np.arange(most_missed + 1)
         self.statistic = self._statistic(refused[:, np.newaxis], missed)
 
-        # step 6
+        # step 6: as b(a) falls in a, no probability in the cell from a to a' is above that at
+        # (a, b(a')), with refusals of its lower end and rejections of its upper end
         edges = _edges_of_cells(epsilon)
         next_a = edges[1:]
         b = np.maximum((epsilon - next_a) / (1.0 - next_a), 0.0)
@@ -106,7 +107,7 @@ class _Design:
         np.cumsum(chance_missed, axis=1, out=self._chance_at_most_missed[:, 1:])
 
     def _statistic(self, refused: np.ndarray, missed: np.ndarray) -> np.ndarray:
-        """G(K, X) of step 4, for numbers refused and missed."""
+        """Gain of likelihood G(K, X), step 4, made a down-set."""
         n_prompts = self.n_prompts
         n_audited = self.n_audited
         epsilon = self.epsilon
@@ -149,7 +150,8 @@ class _Design:
         return np.asarray(np.sum(self.statistic >= least, axis=1) - 1)
 
     def p_value(self, observed: float) -> float:
-        """P-value of an observed statistic G (steps 5 and 6)."""
+        """P-value of G: the largest over cells of the boundary."""
+        # steps 5 and 6: the worst case lies on the boundary, and a bound of each cell is enough
         if observed == -np.inf:
             return 1.0
         # the chance of a G at least as large, in each cell of the boundary: so many are refused,

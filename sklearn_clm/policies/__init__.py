@@ -126,8 +126,9 @@ person. With confidence 1 - delta at most a share `alpha` of the *answers* is wr
 of the other prompts, and `epsilon` plays no part. With ``score="vote"`` the draws vote, which needs
 no learning, so that all prompts calibrate; levels of votes are tested in one order, from the most
 votes that enough prompts have to fewer: the largest level that passes would be wrong too often,
-since more selective answers need not be better. Draws end when no further one can change the
-outcome.
+since more selective answers need not be better. Where answers with more votes are wrong more often,
+the confidence of a vote is not proved, but exact sums over many cases keep it
+(``sklearn_clm/calibration/vote.py``). Draws end when no further one can change the outcome.
 
 >>> from sklearn_clm.policies import AnswerPolicy
 >>> sure = fitted(policy=AnswerPolicy(alpha=0.1, score="vote"))

@@ -88,7 +88,9 @@ class AnswerPolicy(Policy[AnyAnswers, AnswerSteps | PlainSteps, BinomialTest]):
     admissible, where that reaches a level; a prompt without an answer is *escalated*, to a dearer
     model or to a person: its set is empty. With confidence 1 - delta at most a share `alpha` of the
     answers is wrong, and ``claim.answered`` says how many prompts are answered. `epsilon` has no
-    part in it. See ``sklearn_clm/calibration/answer.py`` and ``vote.py`` there for the proofs.
+    part in it. See ``sklearn_clm/calibration/answer.py`` and ``vote.py`` there for the proofs; for
+    a vote whose answers are wrong more often the more votes they have, nothing is proved, but exact
+    sums over many such cases stay within delta.
 
     Parameters
     ----------
@@ -189,7 +191,8 @@ class AnswerPolicy(Policy[AnyAnswers, AnswerSteps | PlainSteps, BinomialTest]):
     def calibrate(self, table: Table, parts: list[Part], claim: Claim, judging: Judging) -> Rules:
         too_few_left = len(parts[-1].rows) < claim.fewest_prompts
         if too_few_left and self.learnt is None and self._may_vote(table.k_max, table.tiers):
-            # too few to learn from some of them and test the others: all test a vote
+            # too few to learn from some of them and test the others: all test a vote. That is
+            # valid: it needs no search, and their number says that they are too few, not labels
             parts = [part._replace(rows=part.all_rows, searched=np.arange(0)) for part in parts]
         if table.has_holes:
             self._refuse_holes(table, parts[-1].searched, claim.delta)
