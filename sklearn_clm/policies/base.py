@@ -57,17 +57,46 @@ class Learnt(Protocol):
 
 
 class Policy(BaseEstimator, ABC, Generic[LearntT, PathT, TestT]):
-    """When sampling stops, and what is returned."""
+    """When sampling stops, and what is returned.
+
+    A policy writes what stands first, and may override what follows (``CONTRIBUTING.md``, "How to
+    add a policy"); what asks for it stands last.
+    """
+
+    # --- every policy writes these --------------------------------------------------------------
 
     rule: ClassVar[type[Rule]]  # the class of rule that calibration returns
+    guarantee: Literal["pac", "marginal"]
     _parameter_constraints: ClassVar[dict[str, list[object]]] = {}
-    _learnt_as: ClassVar[str] = ""  # name of the attribute that holds what other data taught
+
+    @abstractmethod
+    def search(self, table: Table, rows: np.ndarray, claim: Claim, judging: Judging) -> LearntT:
+        """Search, or learn, on the optimisation prompts at `rows`."""
+
+    @abstractmethod
+    def path_on(self, learnt: LearntT, table: Table, part: Part, rows: np.ndarray) -> PathT:
+        """What is tested on a part, on some prompts.
+
+        `rows` are those of `part` where it is tested, and `part.searched` where an audit chooses
+        the step that people test.
+        """
+
+    @abstractmethod
+    def learnt_of(self, path: PathT) -> LearntT:
+        """What :meth:`path_on` makes a path of."""
+
+    @abstractmethod
+    def rule_at(self, path: PathT, outcome: Outcome, claim: Claim) -> SetRule:
+        """The rule of a path that is one certified step."""
+
+    # --- it may override these ------------------------------------------------------------------
+
     risk: Risk = MISSES  # what is an error, and who counts
     # whose draws may end early: of no prompt, of each prompt by its own draws, or whatever ended
     # them
     early_ends: Literal["none", "own", "any"] = "none"
-    guarantee: Literal["pac", "marginal"]
     set_score: SetScoreLike = "max"  # the score of a set that predict reports
+    _learnt_as: ClassVar[str] = ""  # name of the attribute that holds what other data taught
 
     @property
     def weights(self) -> Weights:
@@ -84,26 +113,18 @@ class Policy(BaseEstimator, ABC, Generic[LearntT, PathT, TestT]):
         return {"level": epsilon, "guarantee": self.guarantee, "about": self.risk.about}
 
     @property
-    def learnt(self) -> Learnt | None:
-        """What was learnt on other data, if anything."""
-        return getattr(self, self._learnt_as, None)
-
-    @property
     def learns(self) -> bool:
         """Whether prompts of the data shape what others test."""
         return self.learnt is None
-
-    def __sklearn_clone__(self) -> Self:
-        # a policy that was fitted on other data stays fitted, like a frozen estimator
-        copy: Self = super().__sklearn_clone__()
-        if self._learnt_as in vars(self):
-            setattr(copy, self._learnt_as, self.learnt)
-        return copy
 
     @property
     def tells_losses(self) -> bool:
         """Whether errors of steps are expected before a test."""
         return self.learns or (self.learnt is not None and self.learnt.tells_losses)
+
+    def searched_share(self, n_prompts: int) -> float:
+        """Default share of `n_prompts` prompts for the optimisation part."""
+        return 1 / 3
 
     def refuse(self, k_max: int | Sequence[int], judging: str | Judging = "all") -> None:
         """Refuse contradicting parameters before draws are paid for."""
@@ -129,81 +150,9 @@ class Policy(BaseEstimator, ABC, Generic[LearntT, PathT, TestT]):
                 f"judging must be 'all' {self.risk.where}, got {judging!r:.60} instead."
             )
 
-    def searched_share(self, n_prompts: int) -> float:
-        """Default share of `n_prompts` prompts for the optimisation part."""
-        return 1 / 3
-
-    def split(
-        self,
-        data: CalibrationData,
-        fraction: float | str,
-        random_state: RandomState,
-        ties: np.ndarray | None = None,
-    ) -> tuple[np.ndarray, np.ndarray]:
-        """Prompts that search the path, and prompts that test it.
-
-        Both are in the order of the data's digests, rows of one prompt in that of `ties`.
-        """
-        n = data.n_prompts
-        # a path from other data leaves all prompts to test it; of a single one nothing is learnt
-        if not self.learns or n == 1:
-            return np.arange(0), data.order(ties)
-        share = self.searched_share(n) if isinstance(fraction, str) else fraction
-        return split_of(data, share, random_state, ties)
-
-    def _refuse_early_ends(
-        self, data: CalibrationData, searched: np.ndarray, claim: Claim, judging: Judging
-    ) -> None:
-        """Refuse draws that end early where that decides nothing.
-
-        Where verdicts on other prompts ended them, what is learnt from the prompts at `searched`,
-        or was learnt from others of the same log, is not independent of the labels that test it
-        (``calibration/_holes.py``).
-        """
-        wants_all = ""
-        if claim.losses:
-            wants_all = "for losses"
-        elif judging.audits:
-            wants_all = "for audits by people"
-        elif self.risk.has_costs:
-            wants_all = self.risk.where
-        elif self.early_ends == "none":
-            wants_all = f"for {type(self).__name__}"
-        # what early ends leave open can be counted as an error only where an error is 0 or 1
-        if wants_all:
-            fewest = int(data.n_draws.min())
-            cut = f"calibrate with k_max={fewest}, the first draws of all, " if fewest else ""
-            raise ValueError(
-                f"data must hold all {data.k_max} draws of each prompt {wants_all}, got as few as "
-                f"{fewest} instead: {cut}make the missing draws, or take thresholds, an exit level "
-                "or answers alone, which count as errors what missing draws leave open."
-            )
-
-        learns_nothing = self.learnt is None and not len(searched)
-        if data.provenance.stops is None or self.early_ends == "any" or learns_nothing:
-            return
-        raise ValueError(
-            "data must have draws that ended whatever other prompts showed, for "
-            f"{type(self).__name__}, got data of which verdicts on other prompts ended draws "
-            "instead: take ThresholdPolicy(abstain=False), which certifies the set of all draws "
-            "then, or let the draws of each prompt end by that prompt alone."
-        )
-
-    @abstractmethod
-    def search(self, table: Table, rows: np.ndarray, claim: Claim, judging: Judging) -> LearntT:
-        """Search, or learn, on the optimisation prompts at `rows`."""
-
-    @abstractmethod
-    def path_on(self, learnt: LearntT, table: Table, part: Part, rows: np.ndarray) -> PathT:
-        """What is tested on a part, on some prompts.
-
-        `rows` are those of `part` where it is tested, and `part.searched` where an audit chooses
-        the step that people test.
-        """
-
-    @abstractmethod
-    def learnt_of(self, path: PathT) -> LearntT:
-        """What :meth:`path_on` makes a path of."""
+    def texts(self, table: Table, rows: np.ndarray) -> np.ndarray:
+        """For each draw, the first draw with the same text."""
+        return table.texts[rows]
 
     def test_of(self, path: PathT, claim: Claim) -> TestT:
         """The test of `risk`: by default the exact binomial."""
@@ -248,13 +197,130 @@ class Policy(BaseEstimator, ABC, Generic[LearntT, PathT, TestT]):
             smallest_level=smallest,
         )
 
-    @abstractmethod
-    def rule_at(self, path: PathT, outcome: Outcome, claim: Claim) -> SetRule:
-        """The rule of a path that is one certified step."""
-
     def advice(self, path: PathT, outcome: Outcome, claim: Claim) -> str:
         """What to say where no step has passed."""
         return ""
+
+    # --- these ask for them ---------------------------------------------------------------------
+
+    def __sklearn_clone__(self) -> Self:
+        # a policy that was fitted on other data stays fitted, like a frozen estimator
+        copy: Self = super().__sklearn_clone__()
+        if self._learnt_as in vars(self):
+            setattr(copy, self._learnt_as, self.learnt)
+        return copy
+
+    @property
+    def learnt(self) -> Learnt | None:
+        """What was learnt on other data, if anything."""
+        return getattr(self, self._learnt_as, None)
+
+    def split(
+        self,
+        data: CalibrationData,
+        fraction: float | str,
+        random_state: RandomState,
+        ties: np.ndarray | None = None,
+    ) -> tuple[np.ndarray, np.ndarray]:
+        """Prompts that search the path, and prompts that test it.
+
+        Both are in the order of the data's digests, rows of one prompt in that of `ties`.
+        """
+        n = data.n_prompts
+        # a path from other data leaves all prompts to test it; of a single one nothing is learnt
+        if not self.learns or n == 1:
+            return np.arange(0), data.order(ties)
+        share = self.searched_share(n) if isinstance(fraction, str) else fraction
+        return split_of(data, share, random_state, ties)
+
+    def calibrate(self, table: Table, parts: list[Part], claim: Claim, judging: Judging) -> Rules:
+        """Search on one part of the prompts, test another.
+
+        `parts` are the groups, where there are any, and at last all prompts, of whom `claim` is
+        promised where a test passes. With groups, all prompts together are tested for comparison,
+        if that asks for no verdict. Nothing is certified for a group with too few prompts, nor for
+        any group where the calibration part as a whole is too small.
+        """
+        all_prompts = parts[-1]
+        if table.has_holes:
+            self._refuse_early_ends(table.data, all_prompts.searched, claim, judging)
+        # people who are asked for verdicts are told how many more may follow: as long as there are
+        # tests to come, those on all texts
+        unjudged = partial(self._unjudged, table, all_prompts.rows)
+        announcing_all = partial(bounding, table.judge, all_prompts.rows, unjudged)
+
+        # search, unless a path was learnt from other prompts
+        learnt = cast(LearntT, self.learnt)
+        if self.learnt is not None:
+            refuse_common_prompts("policy", self.learnt.seen, table.data)
+        elif len(all_prompts.rows) >= claim.fewest_prompts:
+            # the search sees all draws, so that it can choose any number of them
+            searchable = table.searchable(all_prompts.searched)
+            # the verdicts that the search wants are about other prompts, and count besides
+            with announcing_all(also=True):
+                learnt = self.search(searchable, all_prompts.searched, claim, judging)
+
+        # test; of a single part the test itself says what it may still ask for
+        def test(part: Part, claim_of_part: Claim) -> Rule:
+            with nullcontext() if len(parts) == 1 else announcing_all():
+                return judging.rule_for(self, learnt, table, part, claim_of_part)
+
+        all_draws = partial(Everything, k_max=table.k_max)
+        # people, or a judge, are asked for what prediction uses alone
+        compares = not table.is_lazy and not judging.audits
+        digests = table.data.prompts
+        rules = rules_of_parts(parts, claim, digests, all_draws, test, compares=compares)
+        return {part.group: _explained(rules[part.group], table, part) for part in parts}
+
+    def _refuse_early_ends(
+        self, data: CalibrationData, searched: np.ndarray, claim: Claim, judging: Judging
+    ) -> None:
+        """Refuse draws that end early where that decides nothing.
+
+        Where verdicts on other prompts ended them, what is learnt from the prompts at `searched`,
+        or was learnt from others of the same log, is not independent of the labels that test it
+        (``calibration/_holes.py``).
+        """
+        wants_all = ""
+        if claim.losses:
+            wants_all = "for losses"
+        elif judging.audits:
+            wants_all = "for audits by people"
+        elif self.risk.has_costs:
+            wants_all = self.risk.where
+        elif self.early_ends == "none":
+            wants_all = f"for {type(self).__name__}"
+        # what early ends leave open can be counted as an error only where an error is 0 or 1
+        if wants_all:
+            fewest = int(data.n_draws.min())
+            cut = f"calibrate with k_max={fewest}, the first draws of all, " if fewest else ""
+            raise ValueError(
+                f"data must hold all {data.k_max} draws of each prompt {wants_all}, got as few as "
+                f"{fewest} instead: {cut}make the missing draws, or take thresholds, an exit level "
+                "or answers alone, which count as errors what missing draws leave open."
+            )
+
+        learns_nothing = self.learnt is None and not len(searched)
+        if data.provenance.stops is None or self.early_ends == "any" or learns_nothing:
+            return
+        raise ValueError(
+            "data must have draws that ended whatever other prompts showed, for "
+            f"{type(self).__name__}, got data of which verdicts on other prompts ended draws "
+            "instead: take ThresholdPolicy(abstain=False), which certifies the set of all draws "
+            "then, or let the draws of each prompt end by that prompt alone."
+        )
+
+    def _unjudged(self, table: Table, rows: np.ndarray) -> np.ndarray:
+        """All texts without a label, while the path is unknown.
+
+        No smaller number of verdicts is sure to be enough. If the text that a test comes to last
+        is the first admissible one of each prompt, but for c prompts that have none, then the test
+        of the largest sets is open until all are judged.
+        """
+        draws = np.arange(table.k_max)
+        is_text = self.texts(table, rows) == draws
+        labels = table.labels_at(rows[:, np.newaxis], draws[np.newaxis])
+        return np.asarray(is_text & (labels < 0))
 
     def rule_for(self, learnt: LearntT, table: Table, part: Part, claim: Claim) -> Rule:
         """The rule that tests of a part certify."""
@@ -318,26 +384,6 @@ class Policy(BaseEstimator, ABC, Generic[LearntT, PathT, TestT]):
         shares = shares_of_draws(outcome.draws, rule.k_max)
         return rule.having(shares_of_draws=shares, tested=tested)
 
-    def by_people(
-        self,
-        people: CollectedJudge,
-        path: PathT,
-        step: int,
-        part: Part,
-        claim: Claim,
-    ) -> Rule:
-        """The usual test of a step, judged by people."""
-        table = path.table
-        # a table of its own: labels of the model must not enter this test
-        labels = people.labels[:, : table.k_max]
-        table_of_people = Table(table.filled().with_labels(labels), judge=people)
-        # the path of this step alone is built anew, on that table and the audited prompts
-        learnt = self.learnt_of(path.only(step))
-        claim_of_audited = claim.tested_on(
-            part.rows, table.data.prompts, part.searched, part.left_out
-        )
-        return self.rule_for(learnt, table_of_people, part, claim_of_audited)
-
     def audited(self, path: PathT, step: int, audit: Audited, claim: Claim, part: Part) -> Rule:
         """The rule of a step that was audited."""
         alone = path.only(step)
@@ -357,60 +403,25 @@ class Policy(BaseEstimator, ABC, Generic[LearntT, PathT, TestT]):
             return Everything(claim, path.table.k_max, outcome)
         return self._rule(alone, outcome, claim)
 
-    def texts(self, table: Table, rows: np.ndarray) -> np.ndarray:
-        """For each draw, the first draw with the same text."""
-        return table.texts[rows]
-
-    def calibrate(self, table: Table, parts: list[Part], claim: Claim, judging: Judging) -> Rules:
-        """Search on one part of the prompts, test another.
-
-        `parts` are the groups, where there are any, and at last all prompts, of whom `claim` is
-        promised where a test passes. With groups, all prompts together are tested for comparison,
-        if that asks for no verdict. Nothing is certified for a group with too few prompts, nor for
-        any group where the calibration part as a whole is too small.
-        """
-        all_prompts = parts[-1]
-        if table.has_holes:
-            self._refuse_early_ends(table.data, all_prompts.searched, claim, judging)
-        # people who are asked for verdicts are told how many more may follow: as long as there are
-        # tests to come, those on all texts
-        unjudged = partial(self._unjudged, table, all_prompts.rows)
-        announcing_all = partial(bounding, table.judge, all_prompts.rows, unjudged)
-
-        # search, unless a path was learnt from other prompts
-        learnt = cast(LearntT, self.learnt)
-        if self.learnt is not None:
-            refuse_common_prompts("policy", self.learnt.seen, table.data)
-        elif len(all_prompts.rows) >= claim.fewest_prompts:
-            # the search sees all draws, so that it can choose any number of them
-            searchable = table.searchable(all_prompts.searched)
-            # the verdicts that the search wants are about other prompts, and count besides
-            with announcing_all(also=True):
-                learnt = self.search(searchable, all_prompts.searched, claim, judging)
-
-        # test; of a single part the test itself says what it may still ask for
-        def test(part: Part, claim_of_part: Claim) -> Rule:
-            with nullcontext() if len(parts) == 1 else announcing_all():
-                return judging.rule_for(self, learnt, table, part, claim_of_part)
-
-        all_draws = partial(Everything, k_max=table.k_max)
-        # people, or a judge, are asked for what prediction uses alone
-        compares = not table.is_lazy and not judging.audits
-        digests = table.data.prompts
-        rules = rules_of_parts(parts, claim, digests, all_draws, test, compares=compares)
-        return {part.group: _explained(rules[part.group], table, part) for part in parts}
-
-    def _unjudged(self, table: Table, rows: np.ndarray) -> np.ndarray:
-        """All texts without a label, while the path is unknown.
-
-        No smaller number of verdicts is sure to be enough. If the text that a test comes to last
-        is the first admissible one of each prompt, but for c prompts that have none, then the test
-        of the largest sets is open until all are judged.
-        """
-        draws = np.arange(table.k_max)
-        is_text = self.texts(table, rows) == draws
-        labels = table.labels_at(rows[:, np.newaxis], draws[np.newaxis])
-        return np.asarray(is_text & (labels < 0))
+    def by_people(
+        self,
+        people: CollectedJudge,
+        path: PathT,
+        step: int,
+        part: Part,
+        claim: Claim,
+    ) -> Rule:
+        """The usual test of a step, judged by people."""
+        table = path.table
+        # a table of its own: labels of the model must not enter this test
+        labels = people.labels[:, : table.k_max]
+        table_of_people = Table(table.filled().with_labels(labels), judge=people)
+        # the path of this step alone is built anew, on that table and the audited prompts
+        learnt = self.learnt_of(path.only(step))
+        claim_of_audited = claim.tested_on(
+            part.rows, table.data.prompts, part.searched, part.left_out
+        )
+        return self.rule_for(learnt, table_of_people, part, claim_of_audited)
 
 
 def _explained(rule: Rule, table: Table, part: Part) -> Rule:
