@@ -2,7 +2,7 @@
 
 import os
 from abc import abstractmethod
-from collections.abc import Hashable, Mapping
+from collections.abc import Collection, Hashable, Mapping
 from contextlib import suppress
 from dataclasses import replace
 from functools import partial
@@ -307,7 +307,7 @@ class CalibratedEstimator(  # type: ignore[call-arg]
         # other threads predict meanwhile: what they need is replaced, and never missing
         self.__dict__.update(fitted)
         # what a collection has noted stays true, whatever is calibrated on it
-        self._forget_all_but("n_features_in_", "feature_names_in_", "sampler_", *fitted)
+        self._forget_fit(kept=("n_features_in_", "feature_names_in_", "sampler_", *fitted))
 
     def _attributes_of(self, record: RecordT) -> dict[str, Any]:
         """The fitted attributes that show a calibration."""
@@ -400,7 +400,7 @@ class CalibratedEstimator(  # type: ignore[call-arg]
             fields["seen"] = np.unique(data.prompts)
         return fields
 
-    def _forget_all_but(self, *kept: str) -> None:
+    def _forget_fit(self, kept: Collection[str] = ()) -> None:
         """Delete the fitted attributes, apart from those that are `kept`."""
         for name in list(vars(self)):
             if name.endswith("_") and name not in kept:

@@ -150,7 +150,7 @@ class ConformalSampler(CalibratedEstimator[SamplerCalibration, CalibrationData, 
         The chosen thresholds, named `similarity`, `quality` and `set_score`; None if none are
         certified, and for other policies, whose level is ``calibration_.rule.level``.
     frontier_, p_values_, valid_lambdas_ : Frontier, ndarray, ndarray of shape (m, 3)
-        The tested configurations, from the safest, their p-values, and the certified ones.
+        The configurations in the order of their tests, their p-values, and the certified ones.
         `result_` holds all of the tests, and is None if there were too few prompts.
     achievable_epsilon_ : tuple of float (low, high)
         Error of always drawing K, and of always drawing one (appendix C); NaN with lazy judging.
@@ -368,7 +368,7 @@ class ConformalSampler(CalibratedEstimator[SamplerCalibration, CalibrationData, 
         collected.fill(n_draws, judges=not judges_lazily, keeps=keeps)
 
         prompts = collected.prompts
-        self._forget_all_but()
+        self._forget_fit()
         self._source = collected.source
         self._collected = collected
         self._numeric_prompts = prompts.numeric

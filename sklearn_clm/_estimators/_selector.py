@@ -321,7 +321,7 @@ class ComponentSelector(
 
     def _note(self, collected: ComponentCollection, sampler: ConformalSampler) -> None:
         """Replace the fitted attributes by those of a collection."""
-        self._forget_all_but()
+        self._forget_fit()
         self.sampler_ = sampler
         self.calibration_indices_ = collected.indices
         self._collected = collected

@@ -6,6 +6,7 @@ from dataclasses import replace
 from typing import Any
 
 import numpy as np
+from joblib import effective_n_jobs
 
 from sklearn_clm._estimators._progress import QUIET
 from sklearn_clm.caching import Context, HumanJudge, JudgedPrompt, VerdictsWanted, WantedVerdict
@@ -14,7 +15,7 @@ from sklearn_clm.generators.prompts import CheckedPrompts
 from sklearn_clm.scoring._components import DistinctComponents
 from sklearn_clm.scoring.admission import get_admission
 from sklearn_clm.scoring.protocols import Admission, PairJudge, Reference, Response
-from sklearn_clm.scoring.verdicts import checked_admissions, judge
+from sklearn_clm.scoring.verdicts import judge, normalized_admissions
 
 _MOST_LOOKED_UP = 20_000  # verdicts that are looked up for a tighter bound
 _BLOCK = 16  # pairs that one worker judges before their verdicts are kept
@@ -100,7 +101,7 @@ class Verdicts:
             if j >= len(self._responses[i]):
                 n_to_come += 1
                 continue
-            (aliases,) = checked_admissions([self.references[i]], 1)
+            (aliases,) = normalized_admissions([self.references[i]], 1)
             if callable(aliases):
                 continue  # a function judges by itself: nobody is asked
             for alias in aliases:
@@ -165,8 +166,7 @@ class Verdicts:
         # one by one, so that an interrupt loses one verdict at most
         if self._n_jobs is None:
             return 1
-        n_workers = 16 if self._n_jobs == -1 else abs(self._n_jobs)
-        return n_workers * _BLOCK
+        return int(effective_n_jobs(self._n_jobs)) * _BLOCK
 
     @contextmanager
     def bounding(

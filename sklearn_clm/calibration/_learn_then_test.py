@@ -80,7 +80,7 @@ class LearnThenTestResult(SequenceResult):
 
     @property
     def valid_lambdas(self) -> np.ndarray:
-        """The certified configurations, from the safest: (n_valid, 3)."""
+        """The certified configurations, as tested: (n_valid, 3)."""
         return self.frontier.lambdas[: self.n_valid]
 
 
@@ -104,7 +104,7 @@ def learn_then_test(
     This holds with confidence 1 - delta. The prompts are split at random. One part gives the
     frontier, see :func:`search_frontier`. The other tests it, from the safest configuration on,
     until the first test fails; of those that passed, the one of lowest objective is chosen, the
-    safer one in a tie.
+    earlier one in a tie. A `frontier` that is given is tested in its order.
 
     Parameters
     ----------
@@ -225,7 +225,7 @@ def certify_frontier(
     if n_passed and select == "last":
         chosen = n_passed - 1
     elif n_passed:
-        # of equals argmin takes the first, the safest
+        # of equals argmin takes the first, which is the safer one where all prompts count
         chosen = int(np.argmin(evidence.objective[:n_passed]))
     n_judged = path.table.n_judgements - n_judged_before
     return LearnThenTestResult(

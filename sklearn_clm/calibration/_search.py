@@ -31,18 +31,23 @@ _COUNTING = (get_set_score("first_k"), get_set_score("first_k_reject"))
 
 @dataclass(frozen=True)
 class Frontier:
-    """The configurations to test, from the safest on.
+    """The configurations to test, in the order of their tests.
 
-    The first accepts everything: no rejection, no stop before the largest budget is used up. No
-    configuration errs on fewer prompts, so that it passes whenever any other does. The second is
-    the same without near copies, where that cost no error on the optimisation part. `seen` are
-    digests of the prompts that were searched.
+    :func:`search_frontier` begins with the safest. That accepts everything: no rejection, no stop
+    before the largest budget is used up. Where all prompts count, no configuration errs on fewer
+    prompts, so that the first passes whenever any other does. The second is the same without near
+    copies, where that cost no error on the optimisation part.
+
+    Where some sets do not count, or other losses are promised besides, a policy puts the likeliest
+    to pass first (:meth:`ordered`), and a frontier that the user gives may have any order.
+
+    `seen` are digests of the prompts that were searched.
     """
 
     lambdas: np.ndarray  # (m, 3): thresholds on similarity, quality and set score
     k_max: np.ndarray  # (m,): budgets
-    loss: np.ndarray  # (m,): means on the optimisation part, ascending
-    objective: np.ndarray  # (m,): descending
+    loss: np.ndarray  # (m,): means on the optimisation part; ascending as they are found
+    objective: np.ndarray  # (m,): descending as they are found
     seen: np.ndarray | None = None
 
     tells_losses: ClassVar[bool] = True  # before a test, on whatever prompts

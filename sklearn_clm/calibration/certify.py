@@ -284,7 +284,7 @@ class SequenceResult:
         return self.errors_of(self.position or 0)
 
     @property
-    def errors_of_safest(self) -> int | None:
+    def errors_of_first(self) -> int | None:
         """Errors of the first step, if known exactly."""
         return int(self.n_errors[0]) if self.n_errors.size and self.exact[0] else None
 

@@ -56,7 +56,7 @@ RandomState = int | np.random.Generator | np.random.RandomState | None
 class Part(NamedTuple):
     """Prompts that are tested together."""
 
-    rows: np.ndarray  # positions, in the order of the digests of their prompts
+    rows: np.ndarray  # positions of the tested prompts
     searched: np.ndarray  # positions in the optimisation part, of the same group
     delta: float  # level of their tests
     group: Hashable | None = None  # None for all prompts together

@@ -17,7 +17,7 @@ from sklearn_clm.calibration.table import Table
 
 
 class ThresholdPath(ColumnPath):
-    """The configurations of a frontier, from the safest."""
+    """The configurations of a frontier, in its order."""
 
     what: ClassVar[str] = "configuration"
     parts: ClassVar[tuple[str, str]] = ("finds the frontier", "tests it")

@@ -25,10 +25,11 @@ class FrontierDisplay(EstimatorDisplay):
 
     Every point is one configuration of the frontier, on the left at its objective (Eq. 7) and
     its loss on the calibration part, on the right at its place in the sequence of tests and its
-    p-value. The tests start with the safest, and go on while the p-value is at most delta, that
-    is, while the loss stays at or under the dashed line; the cross is where they stopped. The
-    ring surrounds lambda-hat. The dotted line is the same frontier on the optimisation
-    part, where it was found. Create it with :meth:`from_estimator`.
+    p-value. The tests go on while the p-value is at most delta; the cross is where they stopped.
+    Where all prompts count, that is while the loss stays at or under the dashed line of the left
+    panel; where sets that abstain do not count, tests differ in the loss that passes, and there is
+    no such line. The ring surrounds lambda-hat. The dotted line is the same frontier on the
+    optimisation part, where it was found. Create it with :meth:`from_estimator`.
 
     Parameters
     ----------
@@ -63,7 +64,9 @@ class FrontierDisplay(EstimatorDisplay):
 
     @property
     def critical_loss(self) -> float:
-        """Largest loss that passes a test; NaN for none."""
+        """Largest loss that passes each test; NaN for none."""
+        if self.result.n_counted is not None:
+            return np.nan  # it depends on how many prompts count in a test
         n = self.result.n_calibration
         count = critical_count(n, self.result.epsilon, self.result.delta)
         return np.nan if count < 0 else count / n
@@ -119,7 +122,7 @@ class FrontierDisplay(EstimatorDisplay):
         axes.set_yscale("log")
         axes.set_ylim(_SMALLEST_P / 2.0, 2.0)  # a logarithmic axis: room below and above points
         axes.locator_params(axis="x", integer=True)
-        axes.set_xlabel("Order of the tests, from the safest")
+        axes.set_xlabel("Order of the tests")
         axes.set_ylabel(f"p-value (no less than {_SMALLEST_P:g} shown)")
         axes.set_title("Their tests", fontsize="medium", loc="left")
 

@@ -85,7 +85,7 @@ _SYMBOLS = Section(
         ("lambda-hat", "chosen thresholds of similarity, quality and set score (Algorithm 1)"),
         ("u-hat; gamma-hat", "chosen level of an exit policy; chosen threshold of components"),
         ("configuration", "one choice of thresholds; inf and -inf switch a threshold off"),
-        ("frontier", "what the optimisation part found best, from the safest to the cheapest"),
+        ("frontier", "what the optimisation part found best, in the order of the tests"),
         ("excess", "share of the draws made after the first admissible one"),
         ("objective", "what a configuration costs in set size and excess draws (Eq. 7)"),
         ("p-value", "chance of so few errors if the risk were above the tolerated one"),
@@ -403,7 +403,10 @@ def _frontier(sampler: ConformalSampler, result: LearnThenTestResult) -> Section
         if not record.claim.losses:
             display = FrontierDisplay._of(sampler)
 
-    text, table = _tests(result, "configuration", "from the safest on", columns)
+    # other losses, or sets that do not count, give a frontier another order
+    is_from_the_safest = bool(np.all(np.diff(path.loss) >= 0))
+    order = "from the safest on" if is_from_the_safest else "in the order of the frontier"
+    text, table = _tests(result, "configuration", order, columns)
     if lazily:
         text += (
             " A test ends as soon as its decision is forced, so that errors and p-values are "

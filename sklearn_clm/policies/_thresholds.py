@@ -305,7 +305,7 @@ class ThresholdPolicy(Policy[Frontier, ThresholdPath, BinomialTest[ThresholdPath
         errors = result.errors_of_choice._replace(n_counted=test.n_counted(step))
         # of other risks the first step is not that of all draws, or its errors are not all
         safest = None
-        n_errors = result.errors_of_safest
+        n_errors = result.errors_of_first
         if self.risk.has_band and n_errors is not None:
             safest = SafestStep(n_errors)
             # a frontier that the user gives need not begin with all draws

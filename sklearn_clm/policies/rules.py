@@ -191,7 +191,7 @@ class SetRule(Rule):
 
     @abstractmethod
     def shown(self, data: CalibrationData, set_score: SetScoreLike) -> np.ndarray:
-        """The draws in each set, bool of shape (n, K)."""
+        """The draws in each set, bool (n, K); each text once."""
 
 
 @dataclass(frozen=True)
@@ -227,7 +227,8 @@ class Everything(SetRule):
         return BatchedThresholds(None, self.k_max, scores)
 
     def shown(self, data: CalibrationData, set_score: SetScoreLike) -> np.ndarray:
-        return np.ones(data.quality.shape, dtype=bool)
+        accept_all = Configuration(np.inf, -np.inf, np.inf)
+        return sets_at_stop(data, accept_all, self.k_max, set_score).shown
 
     def content(self) -> dict[str, Any]:
         return {}

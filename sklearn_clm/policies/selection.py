@@ -225,9 +225,9 @@ class ComponentSelection:
         if claim.holds:
             errors = result.errors_of_choice
         safest = None
-        if result.errors_of_safest is not None:
+        if result.errors_of_first is not None:
             words = f"the first {chosen.what} that is tested"
-            safest = SafestStep(result.errors_of_safest, words)
+            safest = SafestStep(result.errors_of_first, words)
         outcome = Outcome(
             step=result.position,
             errors=errors,

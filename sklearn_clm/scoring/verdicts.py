@@ -84,7 +84,7 @@ def judge(
 
     `on_verdict` is called as the first verdict on a response arrives from a judge of many pairs.
     """
-    checked = checked_admissions(admissions, len(responses))
+    checked = normalized_admissions(admissions, len(responses))
     rows = [
         [(i, references, response) for response in row]
         for i, (references, row) in enumerate(zip(checked, responses))
@@ -114,7 +114,8 @@ def check_admissions(y: Any, n_prompts: int, *, estimator: object = None) -> lis
         )
 
     is_array = hasattr(y, "__array__")
-    if isinstance(y, (str, bytes, dict)) or not (is_array or isinstance(y, Reversible)):  # no sets
+    # what is reversible has an order, which a set lacks
+    if isinstance(y, (str, bytes, dict)) or not (is_array or isinstance(y, Reversible)):
         raise TypeError(
             "admissions (y) must be a dense sequence with one entry per prompt, got "
             f"{type(y).__name__} {y!r:.60} instead."
@@ -132,13 +133,13 @@ def check_admissions(y: Any, n_prompts: int, *, estimator: object = None) -> lis
     for i, item in enumerate(items):
         if isinstance(item, float) and math.isinf(item):
             raise ValueError(f"Input y contains infinity (at position {i}).")
-    # known to fail later, when draws have been paid for
-    checked_admissions(items, n_prompts)
+    # for its errors alone, which are told before draws are paid for
+    normalized_admissions(items, n_prompts)
     return items
 
 
-def checked_admissions(admissions: Sequence[Any], n_prompts: int) -> list[Checked]:
-    """Callables, or tuples of references."""
+def normalized_admissions(admissions: Sequence[Any], n_prompts: int) -> list[Checked]:
+    """A callable, or a tuple of references, for each prompt."""
     if len(admissions) != n_prompts:
         raise ValueError(
             "prompts (X) and admissions (y) must be of one length, got "
@@ -242,7 +243,7 @@ def warn_of_references(admission: str | Admission, admissions: Sequence[Any]) ->
     """Warn where ROUGE-L judges references of an unknown script."""
     judge = get_admission(admission)
     if isinstance(judge, ThresholdAdmission):
-        checked = checked_admissions(admissions, len(admissions))
+        checked = normalized_admissions(admissions, len(admissions))
         references = [aliases for aliases in checked if not callable(aliases)]
         warn_of_script("admission", judge.metric, chain.from_iterable(references))
 
@@ -253,7 +254,7 @@ def refuse_non_texts(
     """Refuse texts beside numbers or bytes, which equal none."""
     if get_admission(admission) is not exact_match:
         return
-    checked = checked_admissions(admissions, len(admissions))
+    checked = normalized_admissions(admissions, len(admissions))
     references = [one for aliases in checked if not callable(aliases) for one in aliases]
     drawn = list(responses)
     # numbers read from a file as text equal no number: all would be errors, and nobody would see

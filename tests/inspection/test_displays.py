@@ -24,7 +24,7 @@ from sklearn_clm.inspection import (
     RiskCurveDisplay,
     RiskMonitorDisplay,
 )
-from sklearn_clm.policies import AnswerPolicy, ExitPolicy
+from sklearn_clm.policies import AnswerPolicy, ExitPolicy, ThresholdPolicy
 from tests.evaluation.simulated import simulated_data
 from tests.toy import toy_sampler
 
@@ -190,6 +190,16 @@ def test_frontier_shows_the_sequence_of_tests(sampler, data):
     display = FrontierDisplay.from_estimator(null)
     assert {r"$\hat{\lambda}$", "valid (0)"}.isdisjoint(labels(display.ax_))
     assert "first failure, tests stop" in labels(display.ax_)
+
+
+def test_no_line_says_which_loss_passes_where_tests_count_different_prompts(data):
+    policy = ThresholdPolicy(n_lambdas=6, abstain=True)
+    sampler = sampling(epsilon=0.5, policy=policy).calibrate(data)
+    result = sampler.result_
+    assert len(set(result.n_counted.tolist())) > 1
+    display = FrontierDisplay.from_estimator(sampler)
+    assert np.isnan(display.critical_loss)
+    assert not any("largest loss" in label for label in labels(display.axes_[0]))
 
 
 def test_one_costly_rule_squeezes_no_others(sampler):

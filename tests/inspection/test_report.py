@@ -101,6 +101,14 @@ def test_guarantee_data_thresholds_and_use(report, sampler):
     assert "RiskMonitor" in " ".join(section(report, "In use").paragraphs)
 
 
+def test_the_order_of_the_tests_is_named_as_it_is(report, data):
+    assert "tested from the safest on" in section(report, "Frontier and tests").paragraphs[0]
+    abstaining = calibrated(data, epsilon=0.5, policy=few(abstain=True))
+    assert np.any(np.diff(abstaining.result_.frontier.loss) < 0)
+    (text,) = section(report_of(abstaining), "Frontier and tests").paragraphs
+    assert "tested in the order of the frontier" in text
+
+
 def test_tests_show_what_decided_and_count_what_is_left_out(report, sampler):
     _, *rows = section(report, "Frontier and tests").table
     by_role = {row[-1]: row for row in rows}

@@ -5,6 +5,7 @@ import pytest
 from sklearn.base import clone
 from sklearn.naive_bayes import GaussianNB
 
+from sklearn_clm import NullCalibrationWarning
 from sklearn_clm.calibration import CalibrationData
 from sklearn_clm.policies import ExitPolicy
 from tests.calibration.tables import equal_texts
@@ -27,6 +28,18 @@ def test_clones_keep_what_was_learnt_elsewhere():
     assert copy.model_ is policy.model_
     assert copy.estimator is not policy.estimator
     assert not hasattr(clone(ExitPolicy()), "model_")
+
+
+def test_where_nothing_is_certified_each_text_is_shown_once():
+    data, first = drawn()
+    data.texts = first
+    data.n_draws = np.full(60, 4)
+    data.labels[:, 4:] = -1
+    with pytest.warns(NullCalibrationWarning):
+        rule = toy_sampler(k_max=6, epsilon=1e-3).calibrate(data).calibration_.rule
+    is_new = first == np.arange(6)
+    is_made = np.arange(6) < 4
+    np.testing.assert_array_equal(rule.shown(data, "max"), is_new & is_made)
 
 
 def test_a_certified_rule_that_returns_everything_is_warned_of():

@@ -100,6 +100,10 @@ class _WindowLayer(DynamicLayer):  # type: ignore[no-untyped-call]
     def update(
         self, key_states: Tensor, value_states: Tensor, *args: object, **kwargs: object
     ) -> tuple[Tensor, Tensor]:
+        """Write new keys and values behind those in use.
+
+        A model of the library calls it in each layer, with arguments that other caches need.
+        """
         stop = self._stop + key_states.shape[-2]
         for tensor, new in zip(self._memory, (key_states, value_states)):
             tensor[: self._rows, :, self._stop : stop] = new
