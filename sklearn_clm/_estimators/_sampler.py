@@ -682,6 +682,16 @@ class ConformalSampler(CalibratedEstimator[SamplerCalibration, CalibrationData, 
         self._check_scores(source.generator)
         return source
 
+    def _publish(self, record: SamplerCalibration, **further: object) -> None:
+        super()._publish(record, **further)
+        self._watch_of_all_calls()  # predict changes no attribute of a fitted estimator
+
+    def _watch_of_all_calls(self) -> Watch:
+        """What counts the sets; a copy, or a pickle, makes its own."""
+        # of several threads, all get what the first one made
+        watch: Watch = self.__dict__.setdefault("_watch", Watch())
+        return watch
+
     def _attributes_of(self, record: SamplerCalibration) -> dict[str, Any]:
         fitted = super()._attributes_of(record)
         fitted["_source"] = record.source
@@ -746,9 +756,7 @@ class ConformalSampler(CalibratedEstimator[SamplerCalibration, CalibrationData, 
             n_jobs=self.n_jobs,
             verbose=self.verbose,
         )
-        # one for all calls: of several threads, all get what the first one made
-        watch: Watch = self.__dict__.setdefault("_watch", Watch())
-        watch.add(record, names, prompts, sets)
+        self._watch_of_all_calls().add(record, names, prompts, sets)
         if of_fit:
             sets = record.source.unguaranteed(sets, prompts)
         result = PredictionSets(
