@@ -687,7 +687,7 @@ class ConformalSampler(CalibratedEstimator[SamplerCalibration, CalibrationData, 
         self._watch_of_all_calls()  # predict changes no attribute of a fitted estimator
 
     def _watch_of_all_calls(self) -> Watch:
-        """What counts the sets; a copy, or a pickle, makes its own."""
+        """What counts the sets; copies make their own."""
         # of several threads, all get what the first one made
         watch: Watch = self.__dict__.setdefault("_watch", Watch())
         return watch

@@ -191,7 +191,7 @@ class SetRule(Rule):
 
     @abstractmethod
     def shown(self, data: CalibrationData, set_score: SetScoreLike) -> np.ndarray:
-        """The draws in each set, bool (n, K); each text once."""
+        """Draws in each set, bool (n, K), each text once."""
 
 
 @dataclass(frozen=True)
