@@ -5,8 +5,7 @@ import inspect
 import logging
 import sys
 import warnings
-from collections.abc import Callable, Iterator, Sized
-from contextlib import contextmanager
+from collections.abc import Callable, Sized
 from importlib import import_module
 from types import FrameType, ModuleType
 from typing import Any, ParamSpec
@@ -37,18 +36,6 @@ class NullCalibrationWarning(UserWarning):
 
 class NullCalibrationError(ValueError):
     """Raised in place of :class:`NullCalibrationWarning` where ``on_null="raise"``."""
-
-
-@contextmanager
-def noting_arguments(function: str, *arguments: object) -> Iterator[None]:
-    """Add to an error what a function was given."""
-    try:
-        yield
-    except Exception as error:
-        # the error is the function's own: who reads it wants to know which call it was
-        given = " and ".join(f"{one!r:.80}" for one in arguments)
-        error.add_note(f"{function} was given {given}.")
-        raise
 
 
 def optional_module(name: str, extra: str, user: str) -> ModuleType:

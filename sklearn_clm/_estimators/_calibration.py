@@ -156,7 +156,7 @@ class Calibration(ABC):
             content = json.dumps(_content_of(rule), default=_without_numpy)
             decisive.append((name, json.loads(content)))
         set_score = self.parameters.get("set_score")
-        # and with the same rules pac sets and marginal sets are told apart by what is promised
+        # with the same rules, only the promise distinguishes pac sets from marginal ones
         text = f"{decisive} {self.claim.guarantee} {self.drawn_with} {set_score}"
         return hashlib.blake2b(text.encode(), digest_size=16).hexdigest()
 

@@ -159,7 +159,7 @@ class Collection:
     def holds(self, data: CalibrationData) -> bool:
         """Whether data hold these draws; labels may differ."""
         collected = self.data
-        # rows that do not know their prompts cannot be told from others of equal scores
+        # rows without prompts cannot be distinguished from others of equal scores
         if collected.prompts is None or data.prompts is None:
             return False
         # data may be truncated to fewer draws

@@ -13,6 +13,17 @@ from sklearn_clm.generators.queue import CANCELLED
 # what requests would import otherwise, in threads
 _OF_REQUESTS = ("rapidfuzz", "rouge_score.tokenize", "sentencex", "sqlite3", "tqdm.auto")
 
+_NOT_FOR_A_TASK = (
+    # no future holds it, so that the task would wait for ever
+    StopIteration,
+    # they would cancel a task that nobody has cancelled
+    CancelledError,
+    asyncio.CancelledError,
+    # they would end the loop, with all requests
+    SystemExit,
+    KeyboardInterrupt,
+)
+
 _Result = TypeVar("_Result")
 
 
@@ -33,12 +44,7 @@ async def in_thread(work: Callable[[], _Result]) -> _Result:
         CANCELLED.set(awaited.cancelled)
         try:
             future.set_result(work())
-        except (
-            *(StopIteration, CancelledError, asyncio.CancelledError),
-            *(SystemExit, KeyboardInterrupt),
-        ) as error:
-            # no future holds the first one, so that the task would wait for ever; the next would
-            # cancel a task that nobody has cancelled, and the last end the loop, with all requests
+        except _NOT_FOR_A_TASK as error:
             future.set_exception(_raisable(error))
         except BaseException as error:  # the awaiting task raises it
             future.set_exception(error)

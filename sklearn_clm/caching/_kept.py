@@ -66,7 +66,7 @@ class DrawKeeper(abc.ABC):
         return []
 
     def give_up(self, error: Exception | None = None) -> None:  # noqa: B027
-        """Make no more draws; others do, or are told why."""
+        """Make no more draws; others do, or get the error."""
 
     def leave(self) -> None:  # noqa: B027
         """Wait for nothing any more."""

@@ -186,14 +186,14 @@ class _MemoryKeeper(DrawKeeper):
             return True
 
     def news(self, seconds: float) -> list[News]:
-        told = []
+        arrived = []
         with contextlib.suppress(queues.Empty):
             if seconds:
                 # a signal may be taken by another thread: whoever waits looks now and then
-                told.append(self._news.get(timeout=seconds))
+                arrived.append(self._news.get(timeout=seconds))
             while True:
-                told.append(self._news.get_nowait())
-        return told
+                arrived.append(self._news.get_nowait())
+        return arrived
 
     def give_up(self, error: Exception | None = None) -> None:
         with self._memory._lock:

@@ -1,7 +1,8 @@
-"""Arguments from outside: arrays, levels, counts; refused at the door."""
+"""Arguments from outside, and errors of functions from outside."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from numbers import Integral
 from typing import Any
 
@@ -109,3 +110,15 @@ def check_budgets(k_max: int | Sequence[int] | None, available: int | None = Non
             f"k_max must be one integer of at least 1, or several{limit}, got {k_max!r} instead."
         )
     return sorted({int(k) for k in budgets})
+
+
+@contextmanager
+def noting_arguments(function: str, *arguments: object) -> Iterator[None]:
+    """Add to an error what a function was given."""
+    try:
+        yield
+    except Exception as error:
+        # the error is the function's own: who reads it wants to know which call it was
+        given = " and ".join(f"{one!r:.80}" for one in arguments)
+        error.add_note(f"{function} was given {given}.")
+        raise

@@ -172,7 +172,7 @@ def describe_repetitions(tested: np.ndarray, level: float, untested: np.ndarray)
     n = len(tested)
     worth = _independent_rows(tested, level, _FEW_REPEATED)
     if worth is None:
-        return describe_untested(tested, level, untested)
+        return _describe_untested(tested, level, untested)
     return (
         f"{n - len(np.unique(tested))} of {n} tested prompts repeat an earlier one. Rows of one "
         "prompt succeed or fail together: where errors are among them, these may tell no more than "
@@ -180,7 +180,7 @@ def describe_repetitions(tested: np.ndarray, level: float, untested: np.ndarray)
     )
 
 
-def describe_untested(tested: np.ndarray, level: float, untested: np.ndarray) -> str | None:
+def _describe_untested(tested: np.ndarray, level: float, untested: np.ndarray) -> str | None:
     """What repetitions among prompts that taught mean, if many.
 
     A split leaves all rows of a prompt in one part, so that what is frequent among the `untested`

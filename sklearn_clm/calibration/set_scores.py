@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from sklearn_clm.calibration.checks import as_array
+from sklearn_clm.calibration.checks import as_array, noting_arguments
 
 
 @dataclass(frozen=True)
@@ -149,13 +149,8 @@ def get_set_score(set_score: SetScoreLike) -> SetScore:
     value = f"the value of set_score {name}"
 
     def called(*arguments: np.ndarray) -> object:
-        try:
+        with noting_arguments(f"set_score {name}", *arguments):
             return set_score(*arguments)
-        except Exception as error:
-            # the error is the function's own: who reads it wants to know which call it was
-            given = " and ".join(f"{one!r:.80}" for one in arguments)
-            error.add_note(f"set_score {name} was given {given}.")
-            raise
 
     if not _is_vectorised(set_score):
 

@@ -7,10 +7,9 @@ from typing import Any, ClassVar, TypeAlias
 import numpy as np
 from sklearn.base import BaseEstimator
 
-from sklearn_clm._exceptions import noting_arguments
 from sklearn_clm._results import PredictionSet
 from sklearn_clm.calibration.algorithm_1 import StoppedSet
-from sklearn_clm.calibration.checks import check_level
+from sklearn_clm.calibration.checks import check_level, noting_arguments
 from sklearn_clm.calibration.table import Table
 from sklearn_clm.calibration.thresholds import ThresholdPath
 from sklearn_clm.generators import Generation

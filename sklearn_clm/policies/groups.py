@@ -7,7 +7,7 @@ import numpy as np
 from sklearn.base import BaseEstimator
 from sklearn.utils._param_validation import StrOptions
 
-from sklearn_clm._exceptions import noting_arguments
+from sklearn_clm.calibration.checks import noting_arguments
 from sklearn_clm.calibration.rows import Part, check_groups, parts_to_test
 from sklearn_clm.generators.draws import Prompt
 from sklearn_clm.generators.identity import score_fingerprint

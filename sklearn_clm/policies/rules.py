@@ -194,6 +194,9 @@ class SetRule(Rule):
         """Draws in each set, bool (n, K), each text once."""
 
 
+_ACCEPT_ALL = Configuration(np.inf, -np.inf, np.inf)
+
+
 @dataclass(frozen=True)
 class Everything(SetRule):
     """All draws, without a claim, where nothing is certified."""
@@ -218,17 +221,15 @@ class Everything(SetRule):
         return []
 
     def expected(self, data: CalibrationData, set_score: SetScoreLike) -> Expected | None:
-        accept_all = Configuration(np.inf, -np.inf, np.inf)
         return Expected.of_thresholds(
-            data, accept_all, self.k_max, set_score, None, self.claim.risk
+            data, _ACCEPT_ALL, self.k_max, set_score, None, self.claim.risk
         )
 
     def batched(self, scores: DrawScores) -> BatchedRule:
         return BatchedThresholds(None, self.k_max, scores)
 
     def shown(self, data: CalibrationData, set_score: SetScoreLike) -> np.ndarray:
-        accept_all = Configuration(np.inf, -np.inf, np.inf)
-        return sets_at_stop(data, accept_all, self.k_max, set_score).shown
+        return sets_at_stop(data, _ACCEPT_ALL, self.k_max, set_score).shown
 
     def content(self) -> dict[str, Any]:
         return {}

@@ -10,8 +10,8 @@ import numpy as np
 from sklearn.base import BaseEstimator
 from sklearn.utils._param_validation import Interval
 
-from sklearn_clm._exceptions import noting_arguments
 from sklearn_clm.calibration import Provenance, keep_by_weight
+from sklearn_clm.calibration.checks import noting_arguments
 from sklearn_clm.calibration.digests import numbered
 from sklearn_clm.calibration.rows import check_weights
 from sklearn_clm.generators.draws import Prompt

@@ -7,7 +7,8 @@ import numpy as np
 from joblib import Parallel, delayed, effective_n_jobs
 from sklearn.frozen import FrozenEstimator
 
-from sklearn_clm._exceptions import described, noting_arguments
+from sklearn_clm._exceptions import described
+from sklearn_clm.calibration.checks import noting_arguments
 from sklearn_clm.scoring.protocols import PairScorer, Reference, Response
 
 Given = TypeVar("Given")

@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 from sklearn.base import BaseEstimator
 
-from sklearn_clm._exceptions import noting_arguments
+from sklearn_clm.calibration.checks import noting_arguments
 from sklearn_clm.generators import DrawQueue, FunctionGenerator
 from sklearn_clm.generators.base import answer_queue
 from sklearn_clm.generators.draws import Generation, prompt_bytes
